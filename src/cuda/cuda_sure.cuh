@@ -16,7 +16,7 @@
 #include "cuda/cuda_rows.cuh"
 #include "cuda/cuda_words.cuh"
 
-enum { SURE_WORDS = DG_CUDA_SURE_WORDS, SURE_FLOORS = 4, SURE_AHEAD = 4 };
+enum { SURE_WORDS = DG_CUDA_SURE_WORDS, SURE_FLOORS = 4, SURE_AHEAD = 8 };
 static_assert((int)SURE_WORDS == (int)ROW_THREADS && CHUNK_WORDS == 64, "a thread has a chunk");
 
 /* 2^-14, 2^-16, 2^-18, 2^-20 of the mass. */
@@ -30,13 +30,19 @@ static __device__ __forceinline__ float sure_floor(int i)
  * mass, 2^-6 of it. */
 #define SURE_LEFT (DG_CUDA_SURE_DROP * 31 / 32)
 
-/* Of a row's chunks that have a word above the lowest floor: which, and how many of their words are
- * above each floor, a byte for one; then where the first of their words is in the list. */
+/* Of a row's chunks that have a word above the lowest floor: which, their maxima, and how many of
+ * their words are above each floor, a byte for one; then where the first of their words is in the
+ * list. */
 struct sure_chunks {
     int chunk[SURE_WORDS], words[SURE_WORDS];
+    float top[SURE_WORDS];
     int before[ROW_WARPS];
-    float sum[ROW_WARPS];
+    float sum[ROW_WARPS], left[SURE_FLOORS][ROW_WARPS];
 };
+
+/* The shares of their words, in memory that the block shares. */
+typedef float sure_shares[CHUNK_WORDS];
+enum { SURE_BYTES = SURE_WORDS * sizeof(sure_shares) };
 
 /* A row, its maximum, and its mass in the unit of its words' shares. */
 struct sure_row {
@@ -52,118 +58,158 @@ static __device__ __forceinline__ sure_row sure_row_of(const dg_cuda_words_args 
     return row;
 }
 
-/* By a warp: the shares of a chunk's words, of each lane the one of its number and the one 32
- * further. Of a table in slabs they are parts of 2^level of the row's maximum, otherwise of
- * e^maximum. */
-static __device__ __forceinline__ void load_two(float share[2], const dg_cuda_words_args &a,
-                                                const sure_row &row, int chunk)
+/* The shares of all words of the chunks: their own warp reads them again. All that a thread asks
+ * memory for is on its way before the first of it is needed. Of a table in slabs they are parts of
+ * 2^level of the row's maximum, otherwise of e^maximum. */
+static __device__ __forceinline__ void load_shares(sure_shares *share, const dg_cuda_words_args &a,
+                                                   const sure_row &row, const sure_chunks &s, int n)
 {
-    int word = chunk * CHUNK_WORDS + (int)threadIdx.x % 32;
-    float top = a.w.top[(size_t)row.r * (size_t)chunk_count(a.n_vocab) + (size_t)chunk];
-    float weight = a.form == DG_CUDA_F32 ? 1 : level_share(level_of(top), level_of(row.max));
-    for (int i = 0; i < 2; i++)
-        share[i] = word_weight(a, row.r, word + 32 * i, top, row.max) * weight;
-}
-
-/* Calls take(i, chunk, shares) with each of the row's chunks, a warp with one at a time. */
-template <class T>
-static __device__ __forceinline__ void each_chunk(const dg_cuda_words_args &a, const sure_row &row,
-                                                  const sure_chunks &s, int n, T take)
-{
+    int lane = (int)threadIdx.x % 32;
     for (int base = (int)threadIdx.x / 32; base < n; base += SURE_AHEAD * ROW_WARPS) {
-        float share[SURE_AHEAD][2];
+        float of[SURE_AHEAD][2];
 #pragma unroll
-        for (int i = 0; i < SURE_AHEAD; i++)
-            load_two(share[i], a, row, s.chunk[min(base + i * ROW_WARPS, n - 1)]);
+        for (int i = 0; i < SURE_AHEAD; i++) {
+            int at = min(base + i * ROW_WARPS, n - 1);
+            for (int half = 0; half < 2; half++)
+                of[i][half] = word_weight(a, row.r, s.chunk[at] * CHUNK_WORDS + lane + 32 * half,
+                                          s.top[at], row.max);
+        }
 #pragma unroll
-        for (int i = 0; i < SURE_AHEAD; i++)
-            if (base + i * ROW_WARPS < n)
-                take(base + i * ROW_WARPS, share[i]);
+        for (int i = 0; i < SURE_AHEAD; i++) {
+            int at = min(base + i * ROW_WARPS, n - 1);
+            float weight =
+                a.form == DG_CUDA_F32 ? 1 : level_share(level_of(s.top[at]), level_of(row.max));
+            for (int half = 0; half < 2; half++)
+                share[at][lane + 32 * half] = of[i][half] * weight;
+        }
     }
+    __syncwarp();
 }
 
 /* Lists the chunks that have a word above the lowest floor, by their maxima and in order; a thread
  * has those from `begin` to `end`. How many there are, 0: too many, or too much is in the others.
  * *left: how much that is. */
+template <bool FOURS>
 static __device__ __forceinline__ int sure_chunks_of(const dg_cuda_words_args &a,
                                                      const sure_row &row, double total,
                                                      sure_chunks &s, int begin, int end,
                                                      float *left)
 {
-    size_t first = (size_t)row.r * (size_t)chunk_count(a.n_vocab);
-    const float *top = a.w.top + first, *mass = a.w.mass + first;
+    int chunks = chunk_count(a.n_vocab);
+    size_t first = (size_t)row.r * (size_t)chunks;
     float least = row.max + logf((float)total * sure_floor(SURE_FLOORS - 1)), below = 0;
     int n = 0, all;
-    for (int i = begin; i < end; i++) {
-        n += top[i] >= least;
-        below += top[i] >= least ? 0 : mass[i];
+    for (int base = begin; base < end; base += AT_ONCE * 4) {
+        float top[AT_ONCE * 4], mass[AT_ONCE * 4];
+        load_chunks<FOURS>(top, a.w.top + first, base, chunks);
+        load_chunks<FOURS>(mass, a.w.mass + first, base, chunks);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE * 4; i++) {
+            bool there = base + i < end, taken = there && top[i] >= least;
+            n += taken;
+            below += there && !taken ? mass[i] : 0;
+        }
     }
     int at = sum_before<ROW_WARPS>(n, &all, s.before);
     below = threads_sum(below, s.sum);
     if (all > SURE_WORDS || below > (float)total * SURE_LEFT)
         return 0;
-    for (int i = begin; i < end; i++)
-        if (top[i] >= least)
-            s.chunk[at++] = i;
+    for (int base = begin; base < end; base += AT_ONCE * 4) {
+        float top[AT_ONCE * 4];
+        load_chunks<FOURS>(top, a.w.top + first, base, chunks);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE * 4; i++)
+            if (base + i < end && top[i] >= least) {
+                s.chunk[at] = base + i;
+                s.top[at++] = top[i];
+            }
+    }
     __syncthreads();
     *left = below / (float)total * row.mass;
     return all;
 }
 
+/* How many words of chunk i are above each floor; what is not is added to `left`. By a warp. */
+static __device__ __forceinline__ void count_words(sure_chunks &s, int i, const float *share,
+                                                   const sure_row &row, float left[SURE_FLOORS])
+{
+    int lane = (int)threadIdx.x % 32;
+    float first = share[lane], second = share[lane + 32];
+    uint32_t words = 0;
+#pragma unroll
+    for (int f = 0; f < SURE_FLOORS; f++) {
+        bool low = first >= row.mass * sure_floor(f), high = second >= row.mass * sure_floor(f);
+        words |= (uint32_t)(__popc(__ballot_sync(DG_ALL_LANES, low)) +
+                            __popc(__ballot_sync(DG_ALL_LANES, high)))
+                 << 8 * f;
+        left[f] += (low ? 0 : first) + (high ? 0 : second);
+    }
+    if (lane == 0)
+        s.words[i] = (int)words;
+}
+
+/* The highest floor that leaves no more than SURE_LEFT; below 0: none does. By all threads, each
+ * with what it left; left_out: what is in no listed chunk. */
+static __device__ __forceinline__ int choose_floor(sure_chunks &s, const sure_row &row,
+                                                   const float left[SURE_FLOORS], float left_out)
+{
+    int floor = -1;
+#pragma unroll
+    for (int f = 0; f < SURE_FLOORS; f++) {
+        float of_warp = dg_warp_sum(left[f]);
+        if (threadIdx.x % 32 == 0)
+            s.left[f][threadIdx.x / 32] = of_warp;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int f = SURE_FLOORS - 1; f >= 0; f--) {
+        float sum = 0;
+        for (int i = 0; i < ROW_WARPS; i++)
+            sum += s.left[f][i];
+        if (left_out + sum <= row.mass * SURE_LEFT)
+            floor = f;
+    }
+    return floor;
+}
+
 /* By a row's block: lists its words if it is sure, and says how many they are; 0: it is not. */
-static __device__ __forceinline__ int list_sure_words(const dg_cuda_words_args &a, int r, float max,
+template <bool FOURS>
+static __device__ __forceinline__ int list_sure_words(sure_shares *share,
+                                                      const dg_cuda_words_args &a, int r, float max,
                                                       double total, int begin, int end)
 {
     __shared__ sure_chunks s;
     sure_row row = sure_row_of(a, r, max, total);
-    int lane = (int)threadIdx.x % 32, t = (int)threadIdx.x, n_word, floor = 0;
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, t = (int)threadIdx.x, n_word;
     float left_out, left[SURE_FLOORS] = {};
-    int n = sure_chunks_of(a, row, total, s, begin, end, &left_out);
+    int n = sure_chunks_of<FOURS>(a, row, total, s, begin, end, &left_out);
     if (!n)
         return 0;
-    each_chunk(a, row, s, n, [&](int i, const float share[2]) {
-        uint32_t words = 0;
-#pragma unroll
-        for (int f = 0; f < SURE_FLOORS; f++) {
-            bool low = share[0] >= row.mass * sure_floor(f),
-                 high = share[1] >= row.mass * sure_floor(f);
-            words |= (uint32_t)(__popc(__ballot_sync(DG_ALL_LANES, low)) +
-                                __popc(__ballot_sync(DG_ALL_LANES, high)))
-                     << 8 * f;
-            left[f] += (low ? 0 : share[0]) + (high ? 0 : share[1]);
-        }
-        if (lane == 0)
-            s.words[i] = (int)words;
-    });
-    bool enough = false;
-#pragma unroll
-    for (int f = 0; f < SURE_FLOORS; f++) {
-        float below = left_out + threads_sum(left[f], s.sum);
-        if (!enough && below <= row.mass * SURE_LEFT) {
-            enough = true;
-            floor = f;
-        }
-    }
-    int of = t < n ? s.words[t] >> 8 * floor & 255 : 0;
+    load_shares(share, a, row, s, n);
+    for (int i = warp; i < n; i += ROW_WARPS)
+        count_words(s, i, share[i], row, left);
+    int floor = choose_floor(s, row, left, left_out);
+    int of = t < n && floor >= 0 ? s.words[t] >> 8 * floor & 255 : 0;
     int at = sum_before<ROW_WARPS>(of, &n_word, s.before);
-    if (!enough || n_word > SURE_WORDS)
+    if (floor < 0 || n_word > SURE_WORDS)
         return 0;
     s.words[t] = at;
     __syncthreads();
     size_t list = (size_t)r * SURE_WORDS;
-    each_chunk(a, row, s, n, [&](int i, const float share[2]) {
+    for (int i = warp; i < n; i += ROW_WARPS) {
         int to = s.words[i], word = s.chunk[i] * CHUNK_WORDS + lane;
         for (int half = 0; half < 2; half++) {
-            bool taken = share[half] >= row.mass * sure_floor(floor);
+            float of_word = share[i][lane + 32 * half];
+            bool taken = of_word >= row.mass * sure_floor(floor);
             uint32_t with = __ballot_sync(DG_ALL_LANES, taken);
             if (taken) {
                 size_t mine = list + (size_t)(to + __popc(with & ((1u << lane) - 1)));
                 a.w.sure_id[mine] = word + 32 * half;
-                a.w.sure_share[mine] = share[half];
+                a.w.sure_share[mine] = of_word;
             }
             to += __popc(with);
         }
-    });
+    }
     return n_word;
 }
 

@@ -209,32 +209,6 @@ static __device__ __forceinline__ draw_place draw_from(double target, int n, V v
     return last;
 }
 
-/* ---- what the chunks say of their row. A thread has `each` neighbours, a multiple of four; 16 are
- * on their way at once, as no branch stands between their loads. Beyond the last are the last ones
- * again, of which nothing is taken. FOURS: rows of chunks are aligned. ---- */
-
-enum { AT_ONCE = 4 };
-
-template <bool FOURS>
-static __device__ __forceinline__ void load_chunks(float to[AT_ONCE * 4], const float *from,
-                                                   int first, int chunks)
-{
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) {
-        int at = first + 4 * i;
-        float4 four;
-        if (FOURS)
-            four = *(const float4 *)(from + min(at, chunks - 4));
-        else
-            four = make_float4(from[min(at, chunks - 1)], from[min(at + 1, chunks - 1)],
-                               from[min(at + 2, chunks - 1)], from[min(at + 3, chunks - 1)]);
-        to[4 * i] = four.x;
-        to[4 * i + 1] = four.y;
-        to[4 * i + 2] = four.z;
-        to[4 * i + 3] = four.w;
-    }
-}
-
 /* The row's maximum, and the first chunk that has it; below 0: none has any. */
 template <bool FOURS>
 static __device__ __forceinline__ float row_max(const float *top_of, int begin, int end, int chunks,
@@ -382,7 +356,7 @@ template <bool FOURS>
 static __global__ void __launch_bounds__(ROW_THREADS, 3) conclude_rows(dg_cuda_words_args a)
 {
     DG_SHARED(memory);
-    uint32_t *marks = (uint32_t *)memory;
+    uint32_t *marks = (uint32_t *)memory; /* of rows that are not sure */
     __shared__ row_shares s;
     int r = (int)blockIdx.x, t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab), where;
     int each = (chunks + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS) * 4,
@@ -412,7 +386,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 3) conclude_rows(dg_cuda_w
         total = 0; /* of no use */
     int n_sure = 0;
     if (a.gathers && total > 0 && a.row[r].soft)
-        n_sure = list_sure_words(a, r, max, total, begin, end);
+        n_sure = list_sure_words<FOURS>((sure_shares *)memory, a, r, max, total, begin, end);
     if (t >= 32 && !n_sure) {
         weigh_chunks(a, r, max, total, marks);
     } else if (t < 32) {
@@ -476,14 +450,15 @@ extern "C" cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_wor
         (!a->w.z && (!a->measured || !a->leaves || a->changed || a->special || a->listed)))
         return cudaErrorInvalidValue;
     dim3 pieces(PIECES, (unsigned)a->n_row), rows((unsigned)a->n_row);
-    size_t marks = PARTS * (size_t)mark_count(a->n_vocab) * sizeof(uint32_t);
+    size_t marks = PARTS * (size_t)mark_count(a->n_vocab) * sizeof(uint32_t),
+           shared = a->gathers && marks < SURE_BYTES ? (size_t)SURE_BYTES : marks;
     cudaError_t error = cudaSuccess;
     if (!a->measured || a->changed)
         error = DG_LAUNCH(measure_words, pieces, ROW_THREADS, 0, stream, *a);
     if (!error && chunk_count(a->n_vocab) % 4 == 0)
-        error = DG_LAUNCH(conclude_rows<true>, rows, ROW_THREADS, marks, stream, *a);
+        error = DG_LAUNCH(conclude_rows<true>, rows, ROW_THREADS, shared, stream, *a);
     else if (!error)
-        error = DG_LAUNCH(conclude_rows<false>, rows, ROW_THREADS, marks, stream, *a);
+        error = DG_LAUNCH(conclude_rows<false>, rows, ROW_THREADS, shared, stream, *a);
     if (!error && a->special)
         error = dg_special_draws(stream, a);
     if (!error && a->listed)

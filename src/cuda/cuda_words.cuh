@@ -161,6 +161,32 @@ static __device__ __forceinline__ bool takes_mass(const dg_cuda_words_args &a, f
     return (double)mass * chunk_count(a.n_vocab) >= (double)a.drop * total;
 }
 
+/* ---- what chunks say of their row. A thread has `each` neighbours, a multiple of four; 16 are on
+ * their way at once, as no branch stands between their loads. Beyond the last are the last ones
+ * again, of which nothing is taken. FOURS: rows of chunks are aligned. ---- */
+
+enum { AT_ONCE = 4 };
+
+template <bool FOURS>
+static __device__ __forceinline__ void load_chunks(float to[AT_ONCE * 4], const float *from,
+                                                   int first, int chunks)
+{
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+        int at = first + 4 * i;
+        float4 four;
+        if (FOURS)
+            four = *(const float4 *)(from + min(at, chunks - 4));
+        else
+            four = make_float4(from[min(at, chunks - 1)], from[min(at + 1, chunks - 1)],
+                               from[min(at + 2, chunks - 1)], from[min(at + 3, chunks - 1)]);
+        to[4 * i] = four.x;
+        to[4 * i + 1] = four.y;
+        to[4 * i + 2] = four.z;
+        to[4 * i + 3] = four.w;
+    }
+}
+
 /* ---- p of a table in slabs ---- */
 
 /* The power of two that e^z is held against: not below it, and less than twice as large. */
