@@ -58,32 +58,51 @@ static __device__ __forceinline__ sure_row sure_row_of(const dg_cuda_words_args 
     return row;
 }
 
-/* The shares of all words of the chunks: their own warp reads them again. All that a thread asks
- * memory for is on its way before the first of it is needed. Of a table in slabs they are parts of
- * 2^level of the row's maximum, otherwise of e^maximum. */
-static __device__ __forceinline__ void load_shares(sure_shares *share, const dg_cuda_words_args &a,
-                                                   const sure_row &row, const sure_chunks &s, int n)
+/* What the shares of a chunk's words are times: of a table in slabs they become parts of 2^level of
+ * the row's maximum, otherwise they are of e^maximum. */
+static __device__ __forceinline__ float chunk_weight(const dg_cuda_words_args &a,
+                                                     const sure_row &row, float top)
+{
+    return a.form == DG_CUDA_F32 ? 1 : level_share(level_of(top), level_of(row.max));
+}
+
+/* The shares of all words of the chunks, where there is p. What a thread asks memory for is on its
+ * way before the first of it is needed. */
+static __device__ __forceinline__ void load_p(sure_shares *share, const dg_cuda_words_args &a,
+                                              const sure_row &row, const sure_chunks &s, int n)
 {
     int lane = (int)threadIdx.x % 32;
+    const uint32_t *p =
+        (const uint32_t *)((const uint16_t *)a.w.p + (size_t)row.r * (size_t)padded(a.n_vocab));
     for (int base = (int)threadIdx.x / 32; base < n; base += SURE_AHEAD * ROW_WARPS) {
-        float of[SURE_AHEAD][2];
+        uint32_t pair[SURE_AHEAD];
+#pragma unroll
+        for (int i = 0; i < SURE_AHEAD; i++)
+            pair[i] = p[s.chunk[min(base + i * ROW_WARPS, n - 1)] * (CHUNK_WORDS / 2) + lane];
 #pragma unroll
         for (int i = 0; i < SURE_AHEAD; i++) {
-            int at = min(base + i * ROW_WARPS, n - 1);
-            for (int half = 0; half < 2; half++)
-                of[i][half] = word_weight(a, row.r, s.chunk[at] * CHUNK_WORDS + lane + 32 * half,
-                                          s.top[at], row.max);
-        }
-#pragma unroll
-        for (int i = 0; i < SURE_AHEAD; i++) {
-            int at = min(base + i * ROW_WARPS, n - 1);
-            float weight =
-                a.form == DG_CUDA_F32 ? 1 : level_share(level_of(s.top[at]), level_of(row.max));
-            for (int half = 0; half < 2; half++)
-                share[at][lane + 32 * half] = of[i][half] * weight;
+            int at = base + i * ROW_WARPS;
+            if (at >= n)
+                break;
+            bool bf16 = a.form == DG_CUDA_BF16;
+            float weight = chunk_weight(a, row, s.top[at]),
+                  low = bf16 ? dg_bf16_low(pair[i]) : dg_f16_at((uint16_t)pair[i]),
+                  high = bf16 ? dg_bf16_high(pair[i]) : dg_f16_at((uint16_t)(pair[i] >> 16));
+            *(float2 *)&share[at][2 * lane] = make_float2(low * weight, high * weight);
         }
     }
-    __syncwarp();
+}
+
+/* The same where there are logits. A warp's chunks are those of load_p(). */
+static __device__ __forceinline__ void load_z(sure_shares *share, const dg_cuda_words_args &a,
+                                              const sure_row &row, const sure_chunks &s, int n)
+{
+    int lane = (int)threadIdx.x % 32;
+    for (int i = (int)threadIdx.x / 32; i < n; i += ROW_WARPS)
+        for (int word = lane; word < CHUNK_WORDS; word += 32)
+            share[i][word] =
+                word_weight(a, row.r, s.chunk[i] * CHUNK_WORDS + word, s.top[i], row.max) *
+                chunk_weight(a, row, s.top[i]);
 }
 
 /* Lists the chunks that have a word above the lowest floor, by their maxima and in order; a thread
@@ -185,7 +204,11 @@ static __device__ __forceinline__ int list_sure_words(sure_shares *share,
     int n = sure_chunks_of<FOURS>(a, row, total, s, begin, end, &left_out);
     if (!n)
         return 0;
-    load_shares(share, a, row, s, n);
+    if (a.w.z)
+        load_z(share, a, row, s, n);
+    else
+        load_p(share, a, row, s, n);
+    __syncwarp(); /* who wrote a chunk's reads it */
     for (int i = warp; i < n; i += ROW_WARPS)
         count_words(s, i, share[i], row, left);
     int floor = choose_floor(s, row, left, left_out);

@@ -237,25 +237,41 @@ struct row_sums {
 };
 
 template <bool FOURS>
+static __device__ __forceinline__ void store_masses(float *to, int first, int end,
+                                                    const float mass[AT_ONCE * 4])
+{
+#pragma unroll
+    for (int i = 0; i < AT_ONCE * 4; i += FOURS ? 4 : 1)
+        if (FOURS && first + i < end)
+            *(float4 *)(to + first + i) =
+                make_float4(mass[i], mass[i + 1], mass[i + 2], mass[i + 3]);
+        else if (first + i < end)
+            to[first + i] = mass[i];
+}
+
+/* No branch stands between chunks, so that they hide each other's latencies. */
+template <bool FOURS>
 static __device__ __forceinline__ row_sums sum_chunks(const dg_cuda_words_args &a, size_t row,
                                                       int begin, int end, int chunks, float max)
 {
     row_sums sum = {0, 0};
-    float *mass_of = a.w.mass + row;
     for (int base = begin; base < end; base += AT_ONCE * 4) {
         float top[AT_ONCE * 4], mass[AT_ONCE * 4], slope[AT_ONCE * 4];
         load_chunks<FOURS>(top, a.w.top + row, base, chunks);
-        load_chunks<FOURS>(mass, mass_of, base, chunks);
+        load_chunks<FOURS>(mass, a.w.mass + row, base, chunks);
         load_chunks<FOURS>(slope, a.w.slope + row, base, chunks);
 #pragma unroll
         for (int i = 0; i < AT_ONCE * 4; i++) {
-            if (base + i >= end)
-                break;
-            float below = top[i] - max, factor = expf(below), m = mass[i];
-            mass_of[base + i] = m * factor;
-            sum.mass += (double)(m * factor);
-            sum.slope += ((double)below * m + slope[i]) * factor;
+            float below = top[i] - max, factor = expf(below);
+            slope[i] = fmaf(below, mass[i], slope[i]) * factor;
+            mass[i] *= factor;
         }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE * 4; i++) {
+            sum.mass += base + i < end ? (double)mass[i] : 0;
+            sum.slope += base + i < end ? (double)slope[i] : 0;
+        }
+        store_masses<FOURS>(a.w.mass + row, base, end, mass);
     }
     return sum;
 }
