@@ -1,8 +1,8 @@
 /* From the host's batch to the device's, results back, and the graphs in between.
  *
  * A pass's stages are launched one by one the first time that its shape comes, captured as a graph
- * the second time, and replayed from then on: stages then have nothing to do, begin() sends the
- * batch and finish() launches the graph.
+ * the second time, and replayed from then on: stages then have nothing to do, and finish() launches
+ * the graph, which takes the batch from the host's memory first.
  *
  * finish() waits for the results, not for the soft embedding behind them, which is a graph of its
  * own: whatever uses the device afterwards is behind it in the stream. */
@@ -12,6 +12,14 @@
 #include "cuda/cuda_internal.h"
 
 enum { FIRST_TAIL_BYTES = 1 << 20 };
+
+/* What is taken from the host is so many bytes or a multiple: a graph takes as many each time. */
+enum { TAKEN_BYTES = 16 << 10 };
+
+static size_t taken(size_t bytes)
+{
+    return (bytes + TAKEN_BYTES - 1) / TAKEN_BYTES * TAKEN_BYTES;
+}
 
 /* ---- places: as many rows as the pass has, so that no more than those is sent and fetched.
  * Passes of one shape have their arrays at the same places, which is what a graph needs. ---- */
@@ -69,7 +77,7 @@ size_t dg_cuda_batch_bytes(const dg_plan *plan)
 {
     dg_cuda_batch b;
     dg_cuda_findings f;
-    return place(&b, NULL, plan->n_row, plan->n_segment) + FIRST_TAIL_BYTES +
+    return taken(place(&b, NULL, plan->n_row, plan->n_segment) + FIRST_TAIL_BYTES) +
            place_found(&f, NULL, plan->n_row);
 }
 
@@ -78,7 +86,7 @@ size_t dg_cuda_batch_bytes(const dg_plan *plan)
 static bool blob_room(dg_cuda *cu, size_t tail_bytes)
 {
     dg_cuda_batch b;
-    size_t need = place(&b, NULL, cu->plan.n_row, cu->plan.n_segment) + tail_bytes;
+    size_t need = taken(place(&b, NULL, cu->plan.n_row, cu->plan.n_segment) + tail_bytes);
     if (cu->device_blob && need <= cu->blob_bytes)
         return true;
     dg_cuda_graphs_drop(cu);
@@ -267,10 +275,11 @@ void dg_cuda_graphs_drop(dg_cuda *cu)
         graph_drop(&cu->graph[i]);
 }
 
-static dg_cuda_shape shape_of(const dg_batch *b)
+static dg_cuda_shape shape_of(const dg_batch *b, size_t batch_bytes)
 {
     dg_cuda_shape s;
     memset(&s, 0, sizeof s); /* it is compared as bytes */
+    s.batch_bytes = batch_bytes;
     s.n_row = b->n_row;
     s.n_encode = b->n_encode;
     s.n_segment = b->n_segment;
@@ -356,22 +365,22 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     for (int i = 0; i < batch->n_segment; i++)
         fill_segment(cu, batch, i, &at, &answered);
     size_t bytes = (size_t)(cu->on_host.tail - (unsigned char *)cu->host_blob) + at;
-    dg_cuda_failed(
-        cu,
-        cudaMemcpyAsync(cu->device_blob, cu->host_blob, bytes, cudaMemcpyHostToDevice, cu->stream),
-        "sending the batch");
     dg_cuda_mark_begin(cu);
     if (cu->error)
         return;
-    cu->shape = shape_of(batch);
-    if (batch->watched || batch->given)
-        return;
-    dg_cuda_graph *g = graph_for(cu, &cu->shape);
-    cu->replay = g->exec != NULL;
-    cu->capture = !g->exec && g->used;
-    g->used = cu->n_pass;
-    if (cu->capture)
-        begin_capture(cu);
+    cu->shape = shape_of(batch, taken(bytes));
+    if (!batch->watched && !batch->given) {
+        dg_cuda_graph *g = graph_for(cu, &cu->shape);
+        cu->replay = g->exec != NULL;
+        cu->capture = !g->exec && g->used;
+        g->used = cu->n_pass;
+        if (cu->capture)
+            begin_capture(cu);
+    }
+    if (!dg_cuda_idle(cu))
+        dg_cuda_failed(
+            cu, dg_cuda_take(cu->stream, cu->device_blob, cu->host_blob, cu->shape.batch_bytes),
+            "the batch");
 }
 
 static void end_capture(dg_cuda *cu, cudaGraphExec_t *out)

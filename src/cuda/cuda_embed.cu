@@ -1,8 +1,34 @@
-/* Into the residual stream: rows of the embedding table, which lies in its packed forms, and
- * self-conditioning. */
+/* Into the residual stream: the batch, rows of the embedding table, which lies in its packed forms,
+ * and self-conditioning. */
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_slabs.cuh"
 #include "cuda/cuda_words.cuh"
+
+/* ---- the batch ---- */
+
+enum { TAKE_THREADS = 128, TAKE_BLOCKS = 128 };
+
+static __global__ void take_bytes(uint4 *to, const uint4 *from, size_t n)
+{
+    size_t step = (size_t)gridDim.x * TAKE_THREADS;
+    dg_grid_wait();
+    dg_grid_launch_next();
+    for (size_t i = (size_t)blockIdx.x * TAKE_THREADS + threadIdx.x; i < n; i += step)
+        to[i] = from[i];
+}
+
+extern "C" cudaError_t dg_cuda_take(cudaStream_t stream, void *to, const void *from, size_t bytes)
+{
+    size_t n = bytes / sizeof(uint4), blocks = (n + TAKE_THREADS - 1) / TAKE_THREADS;
+    if (bytes % sizeof(uint4))
+        return cudaErrorInvalidValue;
+    if (n == 0)
+        return cudaSuccess;
+    return DG_LAUNCH_IF(
+        false, take_bytes,
+        dim3((unsigned)(blocks < (size_t)TAKE_BLOCKS ? blocks : (size_t)TAKE_BLOCKS)), TAKE_THREADS,
+        0, stream, (uint4 *)to, (const uint4 *)from, n);
+}
 
 /* ---- embedding rows ---- */
 

@@ -30,7 +30,8 @@ typedef struct dg_cuda_batch {
 typedef struct dg_cuda_shape {
     int n_row, n_encode, n_segment;
     bool feature, given, changed, special, listed, asked, soft, adapted;
-    const void *kv; /* the store */
+    const void *kv;     /* the store */
+    size_t batch_bytes; /* that are taken from the host */
 } dg_cuda_shape;
 
 enum { DG_CUDA_GRAPHS = 16 };

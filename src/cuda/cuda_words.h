@@ -78,6 +78,10 @@ typedef struct dg_cuda_findings {
     int32_t *gathered; /* words of a sure row's soft embedding, or 0. NULL: nobody wants to know */
 } dg_cuda_findings;
 
+/* `bytes` of pinned host memory, a multiple of 16, by a kernel: as a graph's first it is done while
+ * the graph begins, where a copy ahead of the graph would have the device wait for both. */
+cudaError_t dg_cuda_take(cudaStream_t stream, void *to, const void *from, size_t bytes);
+
 /* x[r] = table[token[r]] * scale, or the row that feature[r] points to (NULL entry: none). */
 typedef struct dg_cuda_lookup_args {
     float *x; /* [n_row, n_in] */
