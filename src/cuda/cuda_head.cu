@@ -253,32 +253,47 @@ static __device__ __forceinline__ void put_two_stats(const dg_cuda_words_args &a
         make_float2(of[0], of[1]);
 }
 
+/* Two chunks of a row at a time, in a loop: as one line, the instructions of a whole tile take
+ * longer to come than to do what they do. Registers have no numbers for a loop, so that results
+ * move up to where it takes them: first the lower half of a thread's rows, then the upper, then the
+ * next two chunks. */
 template <dg_cuda_form FORM, tile_kind KIND>
 static __device__ __forceinline__ void finish_tile(const dg_cuda_words_args &a,
-                                                   const row_way way[head_shape::MT][2],
-                                                   float acc[head_shape::MT][head_shape::N / 8][4],
-                                                   int first_chunk, int first_row)
+                                                   const row_way way[2],
+                                                   float acc[head_shape::N / 8][4], int first_chunk,
+                                                   int first_row)
 {
     typedef head_shape T;
+    constexpr int TILES = 2 * CHUNK_WORDS / 8; /* of two chunks */
+    static_assert(T::MT == 1 && T::N == 2 * 8 * TILES, "four turns");
+#pragma unroll 1
+    for (int turn = 0; turn < HEAD_CHUNKS; turn++) {
+        int half = turn % 2, pair = turn / 2 * 2, r = first_row + slab_row<T>(0, half * 2);
+        const row_way now = {half ? way[1].heat : way[0].heat, half ? way[1].factor : way[0].factor,
+                             half ? way[1].listed : way[0].listed};
+        chunk_stats stats[2];
 #pragma unroll
-    for (int m = 0; m < T::MT; m++)
-#pragma unroll
-        for (int i = 0; i < HEAD_CHUNKS; i++) { /* two rows, two chunks */
-            int half = i % 2, pair = i / 2 * 2, r = first_row + slab_row<T>(m, half * 2);
-            chunk_stats stats[2];
-#pragma unroll
-            for (int n = 0; n < 2; n++) {
-                int chunk = first_chunk + pair + n;
-                if (KIND == TILE_ANY && chunk >= chunk_count(a.n_vocab))
-                    break;
-                stats[n] = finish_chunk<FORM, KIND>(a, way[m][half], r, chunk,
-                                                    acc[m] + (pair + n) * 8, half);
-                if (KIND != TILE_LEAN && r < a.n_row && threadIdx.x % 4 == 0)
-                    put_stats(a, r, chunk, stats[n]);
-            }
-            if (KIND == TILE_LEAN)
-                put_two_stats(a, r, first_chunk + pair, stats);
+        for (int n = 0; n < 2; n++) {
+            int chunk = first_chunk + pair + n;
+            if (KIND == TILE_ANY && chunk >= chunk_count(a.n_vocab))
+                break;
+            stats[n] = finish_chunk<FORM, KIND>(a, now, r, chunk, acc + n * (TILES / 2), 0);
+            if (KIND != TILE_LEAN && r < a.n_row && threadIdx.x % 4 == 0)
+                put_stats(a, r, chunk, stats[n]);
         }
+        if (KIND == TILE_LEAN)
+            put_two_stats(a, r, first_chunk + pair, stats);
+#pragma unroll
+        for (int j = 0; j < TILES; j++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                acc[j][i] = half ? acc[j + TILES][i] : acc[j][i + 2];
+#pragma unroll
+        for (int j = 0; j < TILES; j++)
+#pragma unroll
+            for (int i = 2; i < 4; i++)
+                acc[j][i] = acc[j + TILES][i];
+    }
 }
 
 /* The first warpgroup begins two stages before the other and stays ahead, so that one multiplies
@@ -331,11 +346,11 @@ static __device__ __forceinline__ void multiply_words(const head_job &job, const
         lead = 0;
         bool whole = plain && (first + HEAD_CHUNKS) * CHUNK_WORDS <= a.n_vocab;
         if (whole && lean && first_row + T::TOKENS <= a.n_row)
-            finish_tile<FORM, TILE_LEAN>(a, way, acc, first, first_row);
+            finish_tile<FORM, TILE_LEAN>(a, way[0], acc[0], first, first_row);
         else if (whole)
-            finish_tile<FORM, TILE_PLAIN>(a, way, acc, first, first_row);
+            finish_tile<FORM, TILE_PLAIN>(a, way[0], acc[0], first, first_row);
         else
-            finish_tile<FORM, TILE_ANY>(a, way, acc, first, first_row);
+            finish_tile<FORM, TILE_ANY>(a, way[0], acc[0], first, first_row);
     }
 }
 
