@@ -203,8 +203,9 @@ static __device__ __forceinline__ void gather_rows(const group_ring<F> &ring, fi
                                                    int thread)
 {
     /* of every second one the pieces are exchanged alike */
-    unsigned char *x[2] = {ring.x() + slab_offset(thread / 8, thread % 8),
-                           ring.x() + slab_offset(thread / 8 + GATHERED, thread % 8)};
+    unsigned char *x[2] = {
+        settled_address(ring.x() + slab_offset(thread / 8, thread % 8)),
+        settled_address(ring.x() + slab_offset(thread / 8 + GATHERED, thread % 8))};
     static_assert(2 * GATHERED % 8 == 0, "pieces of rows are exchanged by their number of eight");
 #pragma unroll
     for (int i = 0; i * GATHERED < DG_GROUP_ROWS; i++)

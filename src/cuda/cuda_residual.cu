@@ -1,6 +1,7 @@
 /* Into the residual stream, and the norms that start from it: a block a row, which it keeps in
  * registers, PER pieces of V values a thread. What is needed behind a sum is asked for before it
- * where there is room. */
+ * where there is room. With MANY rows nothing is: then registers are for more blocks at a time, and
+ * weights are near, as every block before wanted them. */
 #include "cuda/cuda_rows.cuh"
 
 template <int V, int PER> struct row {
@@ -61,65 +62,66 @@ template <int V, int PER> static __device__ __forceinline__ float squares_of(con
 }
 
 /* The weight of a norm, asked for early or when it is needed. */
-template <int V, int PER> struct weight_row {
-    static constexpr bool EARLY = V * PER <= 12;
+template <int V, int PER, bool MANY> struct weight_row {
+    static constexpr bool EARLY = !MANY && V * PER <= 12;
     const float *w;
     row<V, EARLY ? PER : 1> kept;
 };
 
-template <int V, int PER>
-static __device__ __forceinline__ weight_row<V, PER> weight_of(const float *w, int n)
+template <int V, int PER, bool MANY>
+static __device__ __forceinline__ weight_row<V, PER, MANY> weight_of(const float *w, int n)
 {
-    weight_row<V, PER> out = {};
+    weight_row<V, PER, MANY> out = {};
     out.w = w;
-    if constexpr (weight_row<V, PER>::EARLY)
+    if constexpr (weight_row<V, PER, MANY>::EARLY)
         if (w)
             out.kept = load_row<V, PER>(w, n);
     return out;
 }
 
 /* Piece j of the weight; NULL: ones. */
-template <int V, int PER>
-static __device__ __forceinline__ values<V> weight_at(const weight_row<V, PER> &w, int j, int n)
+template <int V, int PER, bool MANY>
+static __device__ __forceinline__ values<V> weight_at(const weight_row<V, PER, MANY> &w, int j,
+                                                      int n)
 {
     int i = ((int)threadIdx.x + j * N_THREAD) * V;
-    if constexpr (weight_row<V, PER>::EARLY)
+    if constexpr (weight_row<V, PER, MANY>::EARLY)
         if (w.w)
             return w.kept.at[j];
     return load_weight<V>(i < n ? w.w : NULL, i);
 }
 
 /* Piece j of a norm. */
-template <int V, int PER>
+template <int V, int PER, bool MANY>
 static __device__ __forceinline__ values<V> normed_at(const row<V, PER> &r,
-                                                      const weight_row<V, PER> &w, int j, int n,
-                                                      float factor)
+                                                      const weight_row<V, PER, MANY> &w, int j,
+                                                      int n, float factor)
 {
-    values<V> a = r.at[j], g = weight_at<V, PER>(w, j, n);
+    values<V> a = r.at[j], g = weight_at<V, PER, MANY>(w, j, n);
     for (int v = 0; v < V; v++)
         a.v[v] = a.v[v] * factor * g.v[v];
     return a;
 }
 
 /* A norm as a row of E4M3, with the factor that its largest value asks for. */
-template <int V, int PER>
+template <int V, int PER, bool MANY>
 static __device__ __forceinline__ void store_norm_bytes(const row<V, PER> &r,
                                                         const dg_cuda_rows &out,
-                                                        const weight_row<V, PER> &w, float *part,
-                                                        int n, float factor)
+                                                        const weight_row<V, PER, MANY> &w,
+                                                        float *part, int n, float factor)
 {
     unsigned char *bytes = bytes_of_row(out, (int)blockIdx.x);
     int most = 0;
 #pragma unroll
     for (int j = 0; j < PER; j++)
         if (((int)threadIdx.x + j * N_THREAD) * V < n)
-            most = max(most, most_of<V>(normed_at<V, PER>(r, w, j, n, factor)));
+            most = max(most, most_of<V>(normed_at<V, PER, MANY>(r, w, j, n, factor)));
     float of_row = dg_fp8_factor(block_most(most, part)), per = 1 / of_row;
 #pragma unroll
     for (int j = 0; j < PER; j++) {
         int i = ((int)threadIdx.x + j * N_THREAD) * V;
         if (i < n)
-            store_bytes<V>(bytes, i, normed_at<V, PER>(r, w, j, n, factor), per);
+            store_bytes<V>(bytes, i, normed_at<V, PER, MANY>(r, w, j, n, factor), per);
     }
     for (int i = n + (int)threadIdx.x * V; i < out.ld; i += N_THREAD * V)
         store_bytes<V>(bytes, i, values<V>{}, 1);
@@ -128,10 +130,10 @@ static __device__ __forceinline__ void store_norm_bytes(const row<V, PER> &r,
 }
 
 /* The norms that start from a row, into rows as products read them. */
-template <int V, int PER>
+template <int V, int PER, bool MANY>
 static __device__ __forceinline__ void store_norms(const row<V, PER> &r, const dg_cuda_next *next,
-                                                   const weight_row<V, PER> *w, float *part, int n,
-                                                   float eps)
+                                                   const weight_row<V, PER, MANY> *w, float *part,
+                                                   int n, float eps)
 {
     if (!next[0].out.data)
         return;
@@ -142,7 +144,7 @@ static __device__ __forceinline__ void store_norms(const row<V, PER> &r, const d
         if (!out.data)
             continue;
         if (out.form == DG_CUDA_E4M3) {
-            store_norm_bytes<V, PER>(r, out, w[o], part + (o + 1) * N_WARP, n, factor);
+            store_norm_bytes<V, PER, MANY>(r, out, w[o], part + (o + 1) * N_WARP, n, factor);
             continue;
         }
         size_t begin = (size_t)blockIdx.x * (size_t)out.ld;
@@ -151,7 +153,7 @@ static __device__ __forceinline__ void store_norms(const row<V, PER> &r, const d
             int i = ((int)threadIdx.x + j * N_THREAD) * V;
             if (i < n)
                 store_form<V>(out.form, out.data, begin + (size_t)i,
-                              normed_at<V, PER>(r, w[o], j, n, factor));
+                              normed_at<V, PER, MANY>(r, w[o], j, n, factor));
         }
         for (int i = n + (int)threadIdx.x * V; i < out.ld; i += N_THREAD * V)
             store_form<V>(out.form, out.data, begin + (size_t)i, values<V>{});
@@ -160,27 +162,31 @@ static __device__ __forceinline__ void store_norms(const row<V, PER> &r, const d
 
 /* ---- x + norm: the kernel before it writes y alone ---- */
 
-template <int V, int PER>
-static __global__ void __launch_bounds__(N_THREAD) add_rows(dg_cuda_add_args a)
+/* Blocks that a multiprocessor has at least. */
+template <bool MANY> static constexpr int blocks_at_least = MANY ? 4 : 1;
+
+template <int V, int PER, bool MANY = false>
+static __global__ void __launch_bounds__(N_THREAD, blocks_at_least<MANY>)
+    add_rows(dg_cuda_add_args a)
 {
     __shared__ float part[4][N_WARP];
     size_t begin = (size_t)blockIdx.x * (size_t)a.n;
     row<V, PER> x = load_row_early<V, PER>(a.x + begin, a.n);
-    weight_row<V, PER> w = weight_of<V, PER>(a.w, a.n),
-                       next[2] = {weight_of<V, PER>(a.next[0].w, a.n),
-                                  weight_of<V, PER>(a.next[1].w, a.n)};
+    weight_row<V, PER, MANY> w = weight_of<V, PER, MANY>(a.w, a.n),
+                             next[2] = {weight_of<V, PER, MANY>(a.next[0].w, a.n),
+                                        weight_of<V, PER, MANY>(a.next[1].w, a.n)};
     dg_grid_wait();
     dg_grid_launch_next();
     row<V, PER> y = load_row<V, PER>(a.y + begin, a.n);
     float factor = norm_factor(block_sum(squares_of<V, PER>(y), part[0]), a.n, a.eps);
 #pragma unroll
     for (int j = 0; j < PER; j++) {
-        values<V> g = weight_at<V, PER>(w, j, a.n);
+        values<V> g = weight_at<V, PER, MANY>(w, j, a.n);
         for (int v = 0; v < V; v++)
-            x.at[j].v[v] += y.at[j].v[v] * factor * g.v[v];
+            x.at[j].v[v] = fmaf(y.at[j].v[v] * factor, g.v[v], x.at[j].v[v]);
     }
     store_row<V, PER>(a.x + begin, x, a.n);
-    store_norms<V, PER>(x, a.next, next, part[1], a.n, a.eps);
+    store_norms<V, PER, MANY>(x, a.next, next, part[1], a.n, a.eps);
 }
 
 /* ---- the end of a layer ---- */
@@ -212,20 +218,19 @@ template <> struct stored_four<DG_CUDA_F32> {
 };
 
 /* Some of a row's choices: where their values begin, and their weights. */
-template <dg_cuda_form FORM> struct some_choices {
-    enum { AT_ONCE = FORM == DG_CUDA_F32 ? 4 : 8 };
+template <int AT_ONCE> struct some_choices {
     size_t begin[AT_ONCE];
     float weight[AT_ONCE];
 };
 
-template <dg_cuda_form FORM>
-static __device__ __forceinline__ some_choices<FORM> choices_from(const dg_cuda_choices &c,
-                                                                  int first)
+template <int AT_ONCE>
+static __device__ __forceinline__ some_choices<AT_ONCE> choices_from(const dg_cuda_choices &c,
+                                                                     int first)
 {
-    some_choices<FORM> some;
+    some_choices<AT_ONCE> some;
     size_t pair = (size_t)blockIdx.x * (size_t)c.n_used;
 #pragma unroll
-    for (int j = 0; j < some_choices<FORM>::AT_ONCE; j++) {
+    for (int j = 0; j < AT_ONCE; j++) {
         size_t at = pair + (size_t)min(first + j, c.n_used - 1);
         some.begin[j] = (size_t)__ldcg(c.place + at) * (size_t)c.in.ld;
         some.weight[j] = __ldcg(c.weight + at);
@@ -233,18 +238,18 @@ static __device__ __forceinline__ some_choices<FORM> choices_from(const dg_cuda_
     return some;
 }
 
-/* The sum over a row's choices in their order, `now` the first of them; eight are on their way at
+/* The sum over a row's choices in their order, `now` the first of them; AT_ONCE are on their way at
  * once. */
-template <dg_cuda_form FORM, int PER>
+template <dg_cuda_form FORM, int PER, int AT_ONCE>
 static __device__ __forceinline__ row<4, PER> sum_choices(const dg_cuda_choices &c,
-                                                          some_choices<FORM> now, int n)
+                                                          some_choices<AT_ONCE> now, int n)
 {
-    enum { AT_ONCE = some_choices<FORM>::AT_ONCE };
     row<4, PER> sum = {};
+#pragma unroll 1
     for (int first = 0; first < c.n_used; first += AT_ONCE) {
         stored_four<FORM> v[AT_ONCE][PER] = {};
         if (first > 0)
-            now = choices_from<FORM>(c, first);
+            now = choices_from<AT_ONCE>(c, first);
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++)
 #pragma unroll
@@ -270,52 +275,67 @@ static __device__ __forceinline__ row<4, PER> sum_choices(const dg_cuda_choices 
  * form. */
 enum { NO_SUMS = -1 };
 
-template <int V, int PER, int SUMS = NO_SUMS>
-static __global__ void __launch_bounds__(N_THREAD) join_rows(dg_cuda_join_args a)
+template <int V, int PER, int SUMS = NO_SUMS, bool MANY = false>
+static __global__ void __launch_bounds__(N_THREAD, blocks_at_least<MANY>)
+    join_rows(dg_cuda_join_args a)
 {
     __shared__ float part[6][N_WARP];
     size_t begin = (size_t)blockIdx.x * (size_t)a.n;
-    row<V, PER> e, d = load_row_early<V, PER>(a.dense + begin, a.n),
-                   x = load_row_early<V, PER>(a.x + begin, a.n);
+    row<V, PER> e, d, x;
+    if (!MANY) {
+        d = load_row_early<V, PER>(a.dense + begin, a.n);
+        x = load_row_early<V, PER>(a.x + begin, a.n);
+    }
     if constexpr (SUMS == NO_SUMS) {
         dg_grid_wait();
         dg_grid_launch_next();
         e = load_row<V, PER>(a.experts + begin, a.n);
     } else {
         constexpr dg_cuda_form FORM = (dg_cuda_form)SUMS;
-        some_choices<FORM> first = choices_from<FORM>(a.choices, 0);
+        constexpr int AT_ONCE = MANY || FORM == DG_CUDA_F32 ? 4 : 8;
+        some_choices<AT_ONCE> first = choices_from<AT_ONCE>(a.choices, 0);
         dg_grid_wait();
         dg_grid_launch_next();
-        e = sum_choices<FORM, PER>(a.choices, first, a.n);
+        e = sum_choices<FORM, PER, AT_ONCE>(a.choices, first, a.n);
     }
-    weight_row<V, PER> wd = weight_of<V, PER>(a.w_dense, a.n),
-                       we = weight_of<V, PER>(a.w_experts, a.n), w = weight_of<V, PER>(a.w, a.n),
-                       next[2] = {weight_of<V, PER>(a.next[0].w, a.n),
-                                  weight_of<V, PER>(a.next[1].w, a.n)};
+    if (MANY) {
+        d = load_row_early<V, PER>(a.dense + begin, a.n);
+        x = load_row_early<V, PER>(a.x + begin, a.n);
+    }
+    weight_row<V, PER, MANY> wd = weight_of<V, PER, MANY>(a.w_dense, a.n),
+                             we = weight_of<V, PER, MANY>(a.w_experts, a.n),
+                             w = weight_of<V, PER, MANY>(a.w, a.n),
+                             next[2] = {weight_of<V, PER, MANY>(a.next[0].w, a.n),
+                                        weight_of<V, PER, MANY>(a.next[1].w, a.n)};
     float f_dense = norm_factor(block_sum(squares_of<V, PER>(d), part[0]), a.n, a.eps);
     float f_experts = norm_factor(block_sum(squares_of<V, PER>(e), part[1]), a.n, a.eps);
 #pragma unroll
     for (int j = 0; j < PER; j++) {
-        values<V> gd = weight_at<V, PER>(wd, j, a.n), ge = weight_at<V, PER>(we, j, a.n);
+        values<V> gd = weight_at<V, PER, MANY>(wd, j, a.n),
+                  ge = weight_at<V, PER, MANY>(we, j, a.n);
         for (int v = 0; v < V; v++)
-            d.at[j].v[v] = d.at[j].v[v] * f_dense * gd.v[v] + e.at[j].v[v] * f_experts * ge.v[v];
+            d.at[j].v[v] =
+                fmaf(d.at[j].v[v] * f_dense, gd.v[v], __fmul_rn(e.at[j].v[v] * f_experts, ge.v[v]));
     }
     float factor = norm_factor(block_sum(squares_of<V, PER>(d), part[2]), a.n, a.eps);
     float scalar = (int)blockIdx.x < a.n_encode ? a.scalar_encode : a.scalar_canvas;
 #pragma unroll
     for (int j = 0; j < PER; j++) {
-        values<V> g = weight_at<V, PER>(w, j, a.n);
+        values<V> g = weight_at<V, PER, MANY>(w, j, a.n);
         for (int v = 0; v < V; v++)
-            x.at[j].v[v] = (x.at[j].v[v] + d.at[j].v[v] * factor * g.v[v]) * scalar;
+            x.at[j].v[v] = fmaf(d.at[j].v[v] * factor, g.v[v], x.at[j].v[v]) * scalar;
     }
     store_row<V, PER>(a.x + begin, x, a.n);
-    store_norms<V, PER>(x, a.next, next, part[3], a.n, a.eps);
+    store_norms<V, PER, MANY>(x, a.next, next, part[3], a.n, a.eps);
 }
 
 /* ---- launches ---- */
 
 /* Rows of 3072 values at a thread's three pieces of four, longer ones, and any other length. */
 enum { SHORT_ROW = 3 * 4 * N_THREAD, LONG_ROW = 12 * 4 * N_THREAD, ODD_ROW = 12 * N_THREAD };
+
+/* From here on a multiprocessor has several blocks whatever their registers. */
+enum { MANY_ROWS = 512 };
 
 static bool rows_can(const dg_cuda_next *next, int n)
 {
@@ -332,7 +352,9 @@ extern "C" cudaError_t dg_cuda_add_norm(cudaStream_t stream, const dg_cuda_add_a
     if (a->n % 4)
         return DG_LAUNCH((add_rows<1, 12>), a->n_row, N_THREAD, 0, stream, *a);
     if (a->n <= SHORT_ROW)
-        return DG_LAUNCH((add_rows<4, 3>), a->n_row, N_THREAD, 0, stream, *a);
+        return a->n_row >= MANY_ROWS
+                   ? DG_LAUNCH((add_rows<4, 3, true>), a->n_row, N_THREAD, 0, stream, *a)
+                   : DG_LAUNCH((add_rows<4, 3>), a->n_row, N_THREAD, 0, stream, *a);
     return DG_LAUNCH((add_rows<4, 12>), a->n_row, N_THREAD, 0, stream, *a);
 }
 
@@ -349,10 +371,12 @@ extern "C" cudaError_t dg_cuda_join(cudaStream_t stream, const dg_cuda_join_args
         !aligned(a->w_dense) || !aligned(a->w_experts) || !aligned(a->w) ||
         (a->choices.place && !dg_cuda_join_sums(a->n)))
         return cudaErrorInvalidValue;
+    if (a->choices.place && a->choices.in.form == DG_CUDA_F32)
+        return DG_LAUNCH((join_rows<4, 3, DG_CUDA_F32>), a->n_row, N_THREAD, 0, stream, *a);
+    if (a->choices.place && a->n_row >= MANY_ROWS)
+        return DG_LAUNCH((join_rows<4, 3, DG_CUDA_BF16, true>), a->n_row, N_THREAD, 0, stream, *a);
     if (a->choices.place)
-        return a->choices.in.form == DG_CUDA_F32
-                   ? DG_LAUNCH((join_rows<4, 3, DG_CUDA_F32>), a->n_row, N_THREAD, 0, stream, *a)
-                   : DG_LAUNCH((join_rows<4, 3, DG_CUDA_BF16>), a->n_row, N_THREAD, 0, stream, *a);
+        return DG_LAUNCH((join_rows<4, 3, DG_CUDA_BF16>), a->n_row, N_THREAD, 0, stream, *a);
     if (a->n % 4)
         return DG_LAUNCH((join_rows<1, 12>), a->n_row, N_THREAD, 0, stream, *a);
     if (a->n <= SHORT_ROW)

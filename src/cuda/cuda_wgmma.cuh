@@ -56,6 +56,16 @@ static __device__ __forceinline__ void warpgroup_settle(float &value)
     asm volatile("" : "+f"(value)::"memory");
 }
 
+/* The same address, of which the compiler does not know where it came from. Else it may find it
+ * anew for each use, beginning with the number of the block in its cluster, which takes longer to
+ * come than a copy takes to begin. */
+[[maybe_unused]] static __device__ __forceinline__ unsigned char *settled_address(
+    unsigned char *shared)
+{
+    asm volatile("" : "+l"(shared));
+    return shared;
+}
+
 /* x: 8 rows x 16 bytes side by side, 128 bytes to the next 8 rows, k_stride bytes to the next 16
  * bytes of k. */
 static __device__ __forceinline__ uint64_t x_descriptor(const unsigned char *x, int k_stride)
@@ -227,6 +237,12 @@ static __device__ __forceinline__ void warpgroup_settle(uint32_t &)
 
 static __device__ __forceinline__ void warpgroup_settle(float &)
 {
+}
+
+[[maybe_unused]] static __device__ __forceinline__ unsigned char *settled_address(
+    unsigned char *shared)
+{
+    return shared;
 }
 
 template <dg_cuda_form FORM, int N>
