@@ -1,52 +1,9 @@
 /* Heads behind the projections: norms and rotation, keys and values into their pages. */
-#include "cuda/cuda_attention.cuh"
+#include "cuda/cuda_heads.cuh"
 
 /* ---- heads: a warp each ---- */
 
 enum { HEAD_WARPS = 8 };
-
-/* What a warp works on: a head of a row, and where it goes. */
-typedef struct head_unit {
-    bool there, is_q, is_k;
-    const float *raw;
-    unsigned char *to; /* the head's place in q, or its part of a page */
-    int slot;          /* of the page */
-    dg_dtype type;     /* in which it is stored there */
-} head_unit;
-
-/* q heads, then k, then v. */
-static __device__ __forceinline__ head_unit find_unit(const dg_cuda_heads_args &a, int row,
-                                                      int unit)
-{
-    int n_q = a.kv.n_head, n_kv = a.kv.n_kv_head, dim = a.kv.head_dim;
-    head_unit u = {};
-    u.is_q = unit < n_q;
-    u.is_k = !u.is_q && unit < n_q + n_kv;
-    u.there = unit < n_q + 2 * n_kv && !(u.is_q && row < a.first_q_row);
-    if (!u.there)
-        return u;
-    int head = u.is_q ? unit : u.is_k ? unit - n_q : unit - n_q - n_kv;
-    u.raw = u.is_q ? a.q : u.is_k || !a.v ? a.k : a.v;
-    u.raw += ((size_t)row * (u.is_q ? n_q : n_kv) + head) * dim;
-    u.to = (unsigned char *)(a.q + ((size_t)row * n_q + head) * dim);
-    u.type = dg_kv_canvas_type(a.kv.type);
-    if (!u.is_q) {
-        const dg_cuda_segment &seg = a.segment[a.segment_of[row]];
-        int at = row - seg.first_row, slot = seg.canvas ? at : seg.position + at;
-        u.to = page_keys(a.kv, seg, seg.canvas, slot, head + (u.is_k ? 0 : n_kv));
-        u.slot = slot % DG_CUDA_PAGE;
-        u.type = seg.canvas ? u.type : a.kv.type;
-    }
-    return u;
-}
-
-/* Where value i of the head is stored. */
-static __device__ __forceinline__ unsigned char *place_of(const dg_cuda_heads_args &a,
-                                                          const head_unit &u, int i)
-{
-    return u.to + (u.is_q ? dg_kv_row_bytes(u.type, i)
-                          : dg_cuda_slot_at(u.type, a.kv.head_dim, u.slot, i));
-}
 
 /* Stores value i of a head in bytes. */
 static __device__ __forceinline__ void store_byte(const dg_cuda_heads_args &a, const head_unit &u,
@@ -118,8 +75,9 @@ static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_heads(dg_cuda_h
         return;
     float *kept = (float *)shared + warp * (BYTES ? 2 : 1) * dim, sum = 0;
     const bool bytes = BYTES && dg_kv_in_bytes(u.type);
+    const float *raw = raw_head(a, u, row);
     for (int i = lane; i < dim; i += 32) {
-        kept[i] = u.raw[i];
+        kept[i] = raw[i];
         sum += kept[i] * kept[i];
     }
     float factor = 1.0f / sqrtf(dg_warp_sum(sum) / (float)dim + a.eps);
@@ -149,30 +107,6 @@ static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_heads(dg_cuda_h
 /* ---- heads of 256 PER values in 16 bits or bytes, in registers: a lane has both values of its
  * pairs ---- */
 
-static __device__ __forceinline__ float4 times(float4 a, float4 b)
-{
-    return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
-}
-
-static __device__ __forceinline__ float squares(float4 a)
-{
-    return a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w;
-}
-
-/* a c + b s, or minus. */
-static __device__ __forceinline__ float4 turn_by(float4 a, float4 c, float4 b, float4 s, float sign)
-{
-    return make_float4(a.x * c.x + sign * (b.x * s.x), a.y * c.y + sign * (b.y * s.y),
-                       a.z * c.z + sign * (b.z * s.z), a.w * c.w + sign * (b.w * s.w));
-}
-
-static __device__ __forceinline__ void store_four(unsigned char *to, float4 v, float factor)
-{
-    uint2 bits = {dg_pack_bf16(v.x * factor, v.y * factor),
-                  dg_pack_bf16(v.z * factor, v.w * factor)};
-    *(uint2 *)to = bits;
-}
-
 /* Four values of each lane, from value i on, in bytes; eight lanes have what shares a step. */
 static __device__ __forceinline__ void store_four_bytes(const dg_cuda_heads_args &a,
                                                         const head_unit &u, int i, float4 v,
@@ -201,53 +135,49 @@ static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_wide_heads(dg_c
     head_unit u = find_unit(a, row, (int)blockIdx.y * HEAD_WARPS + warp);
     if (!u.there)
         return;
-    const float *w = u.is_q ? a.q_norm : a.k_norm;
-    const float *cosines = a.cos + (size_t)row * a.n_pair, *sines = a.sin + (size_t)row * a.n_pair;
-    float4 low[PER], high[PER], w_low[PER], w_high[PER], c[PER], s[PER];
+    const float *raw = raw_head(a, u, row), *w = u.is_q ? a.q_norm : a.k_norm;
+    head_four v[PER];
+    head_turn turn[PER];
     float sum = 0;
     bool weighted = u.is_q || u.is_k;
 #pragma unroll
     for (int j = 0; j < PER; j++) {
         int i = 4 * (lane + 32 * j);
-        bool turns = weighted && i < a.n_pair;
-        low[j] = *(const float4 *)(u.raw + i);
-        high[j] = *(const float4 *)(u.raw + HALF + i);
-        w_low[j] = weighted ? *(const float4 *)(w + i) : make_float4(1, 1, 1, 1);
-        w_high[j] = weighted ? *(const float4 *)(w + HALF + i) : make_float4(1, 1, 1, 1);
-        c[j] = turns ? *(const float4 *)(cosines + i) : make_float4(1, 1, 1, 1);
-        s[j] = turns ? *(const float4 *)(sines + i) : make_float4(0, 0, 0, 0);
+        v[j] = head_four{*(const float4 *)(raw + i), *(const float4 *)(raw + HALF + i)};
+        load_head_weights(turn[j], w, weighted, i, HALF);
+        load_head_angles(turn[j], a, weighted, row, i);
     }
 #pragma unroll
     for (int j = 0; j < PER; j++)
-        sum += squares(low[j]) + squares(high[j]);
-    float factor = 1.0f / sqrtf(dg_warp_sum(sum) / (float)(2 * HALF) + a.eps);
+        sum += squares(v[j]);
+    float factor = head_factor(dg_warp_sum(sum), 2 * HALF, a.eps);
+#pragma unroll
+    for (int j = 0; j < PER; j++)
+        v[j] = turned_four(v[j], turn[j]);
     if (BYTES && dg_kv_in_bytes(u.type)) {
         uint32_t largest = 0;
         float4 f = make_float4(factor, factor, factor, factor);
 #pragma unroll
         for (int j = 0; j < PER; j++) {
-            float4 first = times(low[j], w_low[j]), second = times(high[j], w_high[j]);
-            low[j] = times(turn_by(first, c[j], second, s[j], -1), f);
-            high[j] = times(turn_by(second, c[j], first, s[j], 1), f);
-            const float all[8] = {low[j].x,  low[j].y,  low[j].z,  low[j].w,
-                                  high[j].x, high[j].y, high[j].z, high[j].w};
+            v[j] = head_four{times(v[j].low, f), times(v[j].high, f)};
+            const float all[8] = {v[j].low.x,  v[j].low.y,  v[j].low.z,  v[j].low.w,
+                                  v[j].high.x, v[j].high.y, v[j].high.z, v[j].high.w};
             for (int n = 0; n < 8; n++)
                 largest = max(largest, kv_size_of(all[n]));
         }
         largest = kv_largest(largest, 32);
 #pragma unroll
         for (int j = 0; j < PER; j++) {
-            store_four_bytes(a, u, 4 * (lane + 32 * j), low[j], largest);
-            store_four_bytes(a, u, HALF + 4 * (lane + 32 * j), high[j], largest);
+            store_four_bytes(a, u, 4 * (lane + 32 * j), v[j].low, largest);
+            store_four_bytes(a, u, HALF + 4 * (lane + 32 * j), v[j].high, largest);
         }
         return;
     }
 #pragma unroll
     for (int j = 0; j < PER; j++) {
         int i = 4 * (lane + 32 * j);
-        float4 first = times(low[j], w_low[j]), second = times(high[j], w_high[j]);
-        store_four(place_of(a, u, i), turn_by(first, c[j], second, s[j], -1), factor);
-        store_four(place_of(a, u, HALF + i), turn_by(second, c[j], first, s[j], 1), factor);
+        store_four(place_of(a, u, i), v[j].low, factor);
+        store_four(place_of(a, u, HALF + i), v[j].high, factor);
     }
 }
 

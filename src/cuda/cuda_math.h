@@ -393,6 +393,16 @@ typedef struct dg_cuda_heads_args {
 } dg_cuda_heads_args;
 cudaError_t dg_cuda_heads(cudaStream_t stream, const dg_cuda_heads_args *a);
 
+/* dg_cuda_product() of q, k and v, and dg_cuda_heads(), in one launch with the same bits, where
+ * that can be: q becomes what heads make of it, raw keys and values are not kept. */
+typedef struct dg_cuda_project_args {
+    dg_cuda_rows x;             /* form: that of every matrix's type */
+    const dg_cuda_matrix *w[3]; /* of q, k and v */
+    dg_cuda_heads_args heads;   /* k and v: none */
+} dg_cuda_project_args;
+bool dg_cuda_can_project(const dg_cuda_project_args *a);
+cudaError_t dg_cuda_project(cudaStream_t stream, const dg_cuda_project_args *a);
+
 /* cos[r][i], sin[r][i] of position[r] * frequency[i], the product in float. */
 cudaError_t dg_cuda_rope_table(cudaStream_t stream, float *cos, float *sin, const int32_t *position,
                                const float *frequency, int n_row, int n_pair);

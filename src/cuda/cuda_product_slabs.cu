@@ -7,7 +7,7 @@
  * element in the same chain, 16 values of k at a time in ascending order, so the choice of tile
  * never changes a bit. */
 #include "cuda/cuda_product.cuh"
-#include "cuda/cuda_slabs.cuh"
+#include "cuda/cuda_slab_exit.cuh"
 
 typedef struct slab_part {
     const float *scale;
@@ -110,73 +110,7 @@ static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, cons
     }
 }
 
-/* ---- results ---- */
-
-/* They leave through the last stages of their tile, 16 rows of each warp at a time. What a block
- * executes once has to be fetched first, and costs more than it does: so a few instructions bring
- * sums to shared memory, and a short loop takes them from there. */
-template <class T> struct slab_exit {
-    enum { ROWS = 16, APART = T::N * 2, PITCH = 2 * APART + 16, BYTES = ROWS * PITCH };
-    enum { WARPS = T::CONSUMERS / 32, OF_STAGE = T::STAGE_BYTES / BYTES };
-    enum { HELD = (WARPS + OF_STAGE - 1) / OF_STAGE };
-    static_assert(HELD <= T::STAGES, "stages for results");
-};
-
-/* Stage `back` before the next one. */
-template <class T>
-static __device__ __forceinline__ int stage_before(const slab_turn &turn, int back)
-{
-    return turn.stage >= back ? turn.stage - back : turn.stage + T::STAGES - back;
-}
-
-/* A thread's place; unsigned, for shorter code. */
-static __device__ __forceinline__ unsigned lane_of(void)
-{
-    return threadIdx.x % 32;
-}
-
-template <class T>
-static __device__ __forceinline__ unsigned char *exit_of_warp(const slab_ring<T> &ring,
-                                                              const slab_turn &turn)
-{
-    typedef slab_exit<T> out;
-    unsigned warp = threadIdx.x / 32, back = out::HELD == 1 ? 0 : warp / out::OF_STAGE;
-    return ring.memory + stage_before<T>(turn, 1 + (int)back) * T::STAGE_BYTES +
-           (warp - back * out::OF_STAGE) * out::BYTES;
-}
-
-/* The first of the 16 rows that a warp has in acc[m]. */
-template <class T> static __device__ __forceinline__ int warp_row(const slab_place &at, int m)
-{
-    unsigned group = T::WM == 1 ? 0 : threadIdx.x / 128;
-    return at.first_row +
-           (int)((group * T::MT + (unsigned)m) * SLAB_ROWS + threadIdx.x / 32 % 4 * 16);
-}
-
-/* Four neighbouring columns as slab_leave() left them, the first a multiple of 4. */
-template <class T>
-static __device__ __forceinline__ float4 left_four(const unsigned char *left, int row, int column)
-{
-    const unsigned char *at = left + row * slab_exit<T>::PITCH + column * 2;
-    float2 even = *(const float2 *)at, odd = *(const float2 *)(at + slab_exit<T>::APART);
-    return make_float4(even.x, odd.x, even.y, odd.y);
-}
-
-static __device__ __forceinline__ float4 times(float4 v, float factor)
-{
-    return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
-}
-
-/* What a row's sums are multiplied with: of E4M3 its factor. */
-template <dg_cuda_form FORM>
-static __device__ __forceinline__ float factor_of_row(const slab_job &job, int row)
-{
-    if (FORM != DG_CUDA_E4M3 || row >= job.n_row)
-        return 1;
-    unsigned ld = (unsigned)job.x.ld;
-    return *(const float *)((const unsigned char *)job.x.data +
-                            (uint64_t)(unsigned)row * (ld + DG_CUDA_ROW_FACTOR) + ld);
-}
+/* ---- results (cuda_slab_exit.cuh) ---- */
 
 /* By a warp: its 16 rows, from first_row on, times a factor each; a lane has that of row lane % 16.
  */
@@ -306,7 +240,8 @@ static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const
         dg_grid_wait();
 #pragma unroll
         for (int m = 0; m < T::MT; m++)
-            of_row[m] = factor_of_row<FORM>(job, warp_row<T>(at, m) + (int)(lane_of() % out::ROWS));
+            of_row[m] = factor_of_row<FORM>(
+                job.x, job.n_row, warp_row<T>(at.first_row, m) + (int)(lane_of() % out::ROWS));
         slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, job.n_step, out::HELD);
         unsigned char *left = exit_of_warp(ring, turn);
         dg_bar_sync(1, T::CONSUMERS); /* nobody reads these stages any more */
@@ -317,18 +252,17 @@ static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const
                 slab_leave(left, out::PITCH, out::APART, j, acc[m][j]);
             __syncwarp();
             if (T::N / 2 % SLAB_ROWS == 0 && job.gated)
-                store_gated<T>(job, at, left, warp_row<T>(at, m), of_part, of_up, of_row[m]);
+                store_gated<T>(job, at, left, warp_row<T>(at.first_row, m), of_part, of_up,
+                               of_row[m]);
             else
-                store_rows<T>(part, at, left, warp_row<T>(at, m), job.n_row, of_part * of_row[m]);
+                store_rows<T>(part, at, left, warp_row<T>(at.first_row, m), job.n_row,
+                              of_part * of_row[m]);
             __syncwarp();
         }
         if (last) {
             dg_grid_launch_next(); /* blocks that begin now would be in the way before */
         } else {
-            warpgroup_publish(); /* copies may follow what was left there */
-            __syncwarp();
-            for (int back = 1; back <= out::HELD && lane_of() == 0; back++)
-                dg_mbar_arrive(ring.empty(stage_before<T>(turn, back)));
+            give_exit_back(ring, turn);
         }
     }
 }

@@ -253,6 +253,26 @@ static void project(dg_cuda *cu, const dg_qkv_args *a, dg_cuda_form form)
         adapt(cu, args.part[i].y, made[i], args.x, 0, n_row, 1);
 }
 
+/* All of them with their heads in one launch, where that can be and no adapter changes what is in
+ * between. */
+static bool project_at_once(dg_cuda *cu, const dg_qkv_args *a, const dg_cuda_heads_args *heads)
+{
+    const dg_attention_weights *w = a->w;
+    const dg_weight *weight[3] = {&w->q, &w->k, &w->v};
+    dg_cuda_project_args args = {.heads = *heads};
+    for (int i = 0; i < 3; i++) {
+        if ((i == 2 && w->v_from_k) || is_adapted(cu, weight[i]) ||
+            rows_for(cu->rows, weight[i]).form != rows_for(cu->rows, &w->q).form)
+            return false;
+        args.w[i] = dg_cuda_matrix_of(weight[i]);
+    }
+    if (!dg_cuda_can_project(&args))
+        return false;
+    args.x = normed(cu, &w->q, a->x, w->norm, heads->n_row);
+    dg_cuda_failed(cu, dg_cuda_project(cu->stream, &args), "a projection");
+    return true;
+}
+
 void dg_cuda_qkv_stage(dg_backend *be, const dg_qkv_args *a)
 {
     dg_cuda *cu = dg_cuda_of(be);
@@ -260,8 +280,6 @@ void dg_cuda_qkv_stage(dg_backend *be, const dg_qkv_args *a)
     dg_kv_group g = a->kv->layout.layer[a->layer].group;
     if (dg_cuda_idle(cu))
         return;
-    for (int form = DG_CUDA_F32; form <= DG_CUDA_E4M3; form++)
-        project(cu, a, (dg_cuda_form)form);
     dg_cuda_heads_args args = {.q = a->q,
                                .k = cu->k,
                                .v = w->v_from_k ? NULL : cu->v,
@@ -276,6 +294,10 @@ void dg_cuda_qkv_stage(dg_backend *be, const dg_qkv_args *a)
                                .segment = cu->on_device.segment[g],
                                .segment_of = cu->on_device.segment_of,
                                .kv = layer_kv(cu, a->kv, a->layer, w)};
+    if (project_at_once(cu, a, &args))
+        return;
+    for (int form = DG_CUDA_F32; form <= DG_CUDA_E4M3; form++)
+        project(cu, a, (dg_cuda_form)form);
     dg_cuda_failed(cu, dg_cuda_heads(cu->stream, &args), "keys and values");
 }
 

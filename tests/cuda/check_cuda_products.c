@@ -51,6 +51,11 @@ static stored make_weights(dg_dtype type, int n_mat, int n_out, int n_in, bool d
     return w;
 }
 
+stored make_dense_weights(dg_dtype type, int n_out, int n_in)
+{
+    return make_weights(type, 1, n_out, n_in, true);
+}
+
 /* What a product may be off by, of its size: rounding of sums for values multiplied as they are, of
  * dequantised values to halves for blocks. */
 static double product_limit(dg_dtype type)

@@ -1,4 +1,5 @@
-/* Layers of experts for checks: check_cuda_products.c makes them and says what they give. */
+/* Weights and layers of experts for checks: check_cuda_products.c makes them and says what experts
+ * give. */
 #ifndef DG_TESTS_CUDA_CHECK_EXPERTS_H
 #define DG_TESTS_CUDA_CHECK_EXPERTS_H
 
@@ -24,6 +25,7 @@ typedef struct inputs {
     float *value; /* [n_row, n], as stored */
 } inputs;
 
+stored make_dense_weights(dg_dtype type, int n_out, int n_in);
 inputs make_inputs(dg_cuda_form form, int n_row, int n);
 layer make_layer(dg_dtype type, dg_dtype down, int n_expert, int n_used, int n_embd, int n_ff);
 

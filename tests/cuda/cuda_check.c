@@ -354,6 +354,7 @@ int main(int argc, char **argv)
         {"sure", check_cuda_sure},         {"rates", check_cuda_rates},
         {"vision", check_cuda_vision},     {"narrow", check_cuda_narrow},
         {"asked", check_cuda_asked},       {"adapters", check_cuda_adapters},
+        {"project", check_cuda_project},
     };
     if (argc > 1)
         only = argv[1];

@@ -66,6 +66,7 @@ void check_cuda_asked(void);
 void check_cuda_rates(void);
 void check_cuda_vision(void);
 void check_cuda_adapters(void);
+void check_cuda_project(void);
 
 #ifdef __cplusplus
 }
