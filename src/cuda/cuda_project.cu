@@ -101,56 +101,87 @@ static __device__ __forceinline__ row_place place_row(const project_job &job, co
     return place;
 }
 
-/* By a warp: its 16 rows, from first_row on, as they were left. Four rows are under way at once. */
+/* Rows that a warp has under way at once, and their angles. */
+enum { AT_ONCE = 4 };
+
+struct some_angles {
+    float4 c[AT_ONCE], s[AT_ONCE];
+};
+
+/* Those of the rows from `row` on. */
+static __device__ __forceinline__ some_angles angles_of(const project_job &job, const head_tile &at,
+                                                        int row)
+{
+    some_angles some;
+    head_turn turn;
+#pragma unroll
+    for (int n = 0; n < AT_ONCE; n++) {
+        load_head_angles(turn, job.heads, at.part < 2, min(row + n, job.n_row - 1),
+                         4 * (int)lane_of());
+        some.c[n] = turn.c;
+        some.s[n] = turn.s;
+    }
+    return some;
+}
+
+/* Each row's sum over all lanes, as dg_warp_sum() adds it up; of row n in lanes 8 n ... 8 n + 7. */
+static __device__ __forceinline__ float sum_of_each(const float sum[AT_ONCE])
+{
+    bool high = lane_of() & 16, odd = lane_of() & 8;
+    float first = high ? sum[2] : sum[0], second = high ? sum[3] : sum[1];
+    first += __shfl_xor_sync(DG_ALL_LANES, high ? sum[0] : sum[2], 16);
+    second += __shfl_xor_sync(DG_ALL_LANES, high ? sum[1] : sum[3], 16);
+    float own = odd ? second : first;
+    own += __shfl_xor_sync(DG_ALL_LANES, odd ? first : second, 8);
+    for (int with = 4; with > 0; with /= 2)
+        own += __shfl_xor_sync(DG_ALL_LANES, own, with);
+    static_assert(AT_ONCE == 4, "rows of a warp");
+    return own;
+}
+
+/* By a warp: its 16 rows, from first_row on, as they were left. `now`: the first rows' angles; the
+ * next ones' are asked for meanwhile. */
 template <class T>
 static __device__ __forceinline__ void finish_rows(const project_job &job, const head_tile &at,
                                                    const unsigned char *left, int first_row,
-                                                   const row_place &place)
+                                                   const row_place &place, some_angles now)
 {
-    enum { AT_ONCE = 4 };
     const dg_cuda_heads_args &a = job.heads;
-    head_unit u = {};
-    u.is_q = at.part == 0;
-    u.type = DG_BF16;
-    bool weighted = at.part < 2;
+    bool is_q = at.part == 0;
     int i = 4 * (int)lane_of();
+    size_t half = is_q ? (size_t)HEAD : dg_cuda_slot_at(DG_BF16, HEAD, 0, HEAD / 2);
     head_turn turn;
-    load_head_weights(turn, u.is_q ? a.q_norm : a.k_norm, weighted, i, HEAD / 2);
+    load_head_weights(turn, is_q ? a.q_norm : a.k_norm, at.part < 2, i, HEAD / 2);
 #pragma unroll 1
     for (int first = 0; first < slab_exit<T>::ROWS && first_row + first < job.n_row;
          first += AT_ONCE) {
-        float4 c[AT_ONCE], s[AT_ONCE];
+        some_angles next = angles_of(job, at, first_row + first + AT_ONCE);
         head_four v[AT_ONCE];
         float sum[AT_ONCE];
 #pragma unroll
         for (int n = 0; n < AT_ONCE; n++) {
-            int row = first + n;
-            float factor = __shfl_sync(DG_ALL_LANES, place.factor, row);
-            load_head_angles(turn, a, weighted, min(first_row + row, job.n_row - 1), i);
-            c[n] = turn.c;
-            s[n] = turn.s;
-            v[n] = head_four{times(left_four<T>(left, row, i), factor),
-                             times(left_four<T>(left, row, HEAD / 2 + i), factor)};
-        }
-#pragma unroll
-        for (int n = 0; n < AT_ONCE; n++)
+            float factor = __shfl_sync(DG_ALL_LANES, place.factor, first + n);
+            v[n] = head_four{times(left_four<T>(left, first + n, i), factor),
+                             times(left_four<T>(left, first + n, HEAD / 2 + i), factor)};
             sum[n] = squares(v[n]);
-#pragma unroll
-        for (int n = 0; n < AT_ONCE; n++)
-            sum[n] = dg_warp_sum(sum[n]);
+        }
+        float factors = head_factor(sum_of_each(sum), HEAD, a.eps);
 #pragma unroll
         for (int n = 0; n < AT_ONCE; n++) {
-            float factor = head_factor(sum[n], HEAD, a.eps);
-            turn.c = c[n];
-            turn.s = s[n];
+            float factor = __shfl_sync(DG_ALL_LANES, factors, 8 * n);
+            int slot = __shfl_sync(DG_ALL_LANES, place.slot, first + n);
+            unsigned char *to =
+                (unsigned char *)(uintptr_t)__shfl_sync(DG_ALL_LANES, place.to, first + n);
+            to += is_q ? (size_t)i * 2 : dg_cuda_slot_at(DG_BF16, HEAD, slot, i);
+            turn.c = now.c[n];
+            turn.s = now.s[n];
             v[n] = turned_four(v[n], turn);
-            u.to = (unsigned char *)(uintptr_t)__shfl_sync(DG_ALL_LANES, place.to, first + n);
-            u.slot = __shfl_sync(DG_ALL_LANES, place.slot, first + n);
             if (first_row + first + n >= job.n_row)
                 continue;
-            store_four(place_of(a, u, i), v[n].low, factor);
-            store_four(place_of(a, u, HEAD / 2 + i), v[n].high, factor);
+            store_four(to, v[n].low, factor);
+            store_four(to + half, v[n].high, factor);
         }
+        now = next;
     }
 }
 
@@ -187,12 +218,13 @@ static __device__ __forceinline__ void project_tiles(const project_job &job,
 #pragma unroll
         for (int j = 0; j < T::N / 8; j++)
             slab_leave(left, out::PITCH, out::APART, j, acc[0][j]);
+        some_angles angles = angles_of(job, at, first_row);
         __syncwarp();
-        finish_rows<T>(job, at, left, first_row, place);
+        if (last) /* its blocks find no room beside this one */
+            dg_grid_launch_next();
+        finish_rows<T>(job, at, left, first_row, place, angles);
         __syncwarp();
-        if (last)
-            dg_grid_launch_next(); /* blocks that begin now would be in the way before */
-        else
+        if (!last)
             give_exit_back(ring, turn);
     }
 }
