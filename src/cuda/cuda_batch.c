@@ -342,7 +342,7 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     cu->batch = batch;
     cu->error = cudaSuccess;
     cu->replay = cu->capture = false;
-    cu->add.x = cu->joined.x = NULL;
+    cu->add.x = cu->joined.x = cu->soft_joined.x = NULL;
     cu->experts_x = NULL;
     cu->routed_aside = false;
     cu->n_pass++;

@@ -1,5 +1,5 @@
-/* Into the residual stream: the batch, rows of the embedding table, which lies in its packed forms,
- * and self-conditioning. */
+/* Into the residual stream: the batch, and rows of the embedding table, which lies in its packed
+ * forms. */
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_slabs.cuh"
 #include "cuda/cuda_words.cuh"
@@ -144,58 +144,4 @@ extern "C" cudaError_t dg_cuda_lookup(cudaStream_t stream, const dg_cuda_lookup_
                   return DG_LAUNCH(lookup_packed<F>, dim3(blocks), 128, 0, stream, *a, *a->table),
                   break)
     return cudaErrorInvalidValue;
-}
-
-/* ---- self-conditioning ---- */
-
-static __global__ void soft_norm(dg_cuda_rows out, const dg_cuda_word_row *row, const float *w,
-                                 int n, float eps)
-{
-    __shared__ float shared[ROW_THREADS / 32];
-    int r = (int)blockIdx.x;
-    dg_grid_wait();
-    dg_grid_launch_next();
-    const float *soft = row[r].first_step ? NULL : row[r].soft;
-    float sum = 0;
-    for (int i = (int)threadIdx.x; soft && i < n; i += ROW_THREADS)
-        sum = fmaf(soft[i], soft[i], sum);
-    sum = threads_sum(sum, shared);
-    float scale = 1 / sqrtf(sum / (float)n + eps);
-    for (int i = (int)threadIdx.x; i < out.ld; i += ROW_THREADS)
-        store_one(out.data, out.form, (size_t)r * (size_t)out.ld + (size_t)i,
-                  soft && i < n ? soft[i] * scale * w[i] : 0);
-}
-
-extern "C" cudaError_t dg_cuda_soft_norm(cudaStream_t stream, dg_cuda_rows out,
-                                         const dg_cuda_word_row *row, const float *w, int n_row,
-                                         int n, float eps)
-{
-    if (n_row < 1)
-        return cudaSuccess;
-    return DG_LAUNCH(soft_norm, dim3((unsigned)n_row), ROW_THREADS, 0, stream, out, row, w, n, eps);
-}
-
-static __global__ void soft_join(float *x, const float *y, int n, float eps)
-{
-    __shared__ float shared[ROW_THREADS / 32];
-    size_t at = (size_t)blockIdx.x * (size_t)n;
-    dg_grid_wait();
-    dg_grid_launch_next();
-    float sum = 0;
-    for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS) {
-        float v = x[at + (size_t)i] + y[at + (size_t)i];
-        sum = fmaf(v, v, sum);
-    }
-    sum = threads_sum(sum, shared);
-    float scale = 1 / sqrtf(sum / (float)n + eps);
-    for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS)
-        x[at + (size_t)i] = (x[at + (size_t)i] + y[at + (size_t)i]) * scale;
-}
-
-extern "C" cudaError_t dg_cuda_soft_join(cudaStream_t stream, float *x, const float *y, int n_row,
-                                         int n, float eps)
-{
-    if (n_row < 1)
-        return cudaSuccess;
-    return DG_LAUNCH(soft_join, dim3((unsigned)n_row), ROW_THREADS, 0, stream, x, y, n, eps);
 }

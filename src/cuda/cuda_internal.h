@@ -124,6 +124,7 @@ typedef struct dg_cuda {
     /* Changes of x that wait for the norms that start from it (cuda_stages.c); .x NULL: none. */
     dg_cuda_add_args add;
     dg_cuda_join_args joined;
+    dg_cuda_soft_join_args soft_joined;
     dg_cuda_choices choices; /* of the experts' rows that join() sums */
     const float *experts_x;  /* rows of x whose norm for the experts has been made, or NULL */
     bool routed_aside;       /* the router of these rows is on the side stream */

@@ -285,6 +285,16 @@ typedef struct dg_cuda_add_args {
 } dg_cuda_add_args;
 cudaError_t dg_cuda_add_norm(cudaStream_t stream, const dg_cuda_add_args *a);
 
+/* x[r] = RMSNorm(x[r] + y[r]), the end of self-conditioning, otherwise as above. */
+typedef struct dg_cuda_soft_join_args {
+    float *x;
+    const float *y;
+    int n_row, n;
+    float eps;
+    dg_cuda_next next[2];
+} dg_cuda_soft_join_args;
+cudaError_t dg_cuda_soft_join(cudaStream_t stream, const dg_cuda_soft_join_args *a);
+
 /* x[r] = (x[r] + RMSNorm(RMSNorm(dense[r]) * w_dense + RMSNorm(experts[r]) * w_experts) * w) * (r <
  * n_encode ? scalar_encode : scalar_canvas), and up to two norms of the new x. dense and experts
  * are what the two branches' last products gave; choices, if there are, what is summed instead of

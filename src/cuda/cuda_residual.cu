@@ -3,6 +3,7 @@
  * where there is room. With MANY rows nothing is: then registers are for more blocks at a time, and
  * weights are near, as every block before wanted them. */
 #include "cuda/cuda_rows.cuh"
+#include "cuda/cuda_words.h"
 
 template <int V, int PER> struct row {
     values<V> at[PER];
@@ -189,6 +190,54 @@ static __global__ void __launch_bounds__(N_THREAD, blocks_at_least<MANY>)
     store_norms<V, PER, MANY>(x, a.next, next, part[1], a.n, a.eps);
 }
 
+/* ---- self-conditioning ---- */
+
+/* What it starts from was there before the kernel before it. */
+template <int V, int PER, bool MANY = false>
+static __global__ void __launch_bounds__(N_THREAD, blocks_at_least<MANY>)
+    soft_rows(dg_cuda_next out, const dg_cuda_word_row *rows, int n, float eps)
+{
+    __shared__ float part[2][N_WARP];
+    const dg_cuda_word_row *word = rows + blockIdx.x;
+    const dg_cuda_next next[2] = {out};
+    int first_step = __ldcg(&word->first_step);
+    const float *soft = (const float *)__ldcg((const unsigned long long *)&word->soft);
+    weight_row<V, PER, MANY> w[2] = {weight_of<V, PER, MANY>(out.w, n)};
+    bool is_there = soft && !first_step;
+    row<V, PER> r = {};
+    if (is_there)
+        r = load_row_early<V, PER>(soft, n);
+    dg_grid_wait();
+    dg_grid_launch_next();
+    store_norms<V, PER, MANY>(r, next, w, part[0], n, is_there ? eps : 1);
+}
+
+/* The kernel before it writes y alone. */
+template <int V, int PER, bool MANY = false>
+static __global__ void __launch_bounds__(N_THREAD, blocks_at_least<MANY>)
+    soft_join_rows(dg_cuda_soft_join_args a)
+{
+    __shared__ float part[4][N_WARP];
+    size_t begin = (size_t)blockIdx.x * (size_t)a.n;
+    row<V, PER> x = load_row_early<V, PER>(a.x + begin, a.n);
+    weight_row<V, PER, MANY> next[2] = {weight_of<V, PER, MANY>(a.next[0].w, a.n),
+                                        weight_of<V, PER, MANY>(a.next[1].w, a.n)};
+    dg_grid_wait();
+    dg_grid_launch_next();
+    row<V, PER> y = load_row<V, PER>(a.y + begin, a.n);
+#pragma unroll
+    for (int j = 0; j < PER; j++)
+        for (int v = 0; v < V; v++)
+            x.at[j].v[v] += y.at[j].v[v];
+    float factor = norm_factor(block_sum(squares_of<V, PER>(x), part[0]), a.n, a.eps);
+#pragma unroll
+    for (int j = 0; j < PER; j++)
+        for (int v = 0; v < V; v++)
+            x.at[j].v[v] *= factor;
+    store_row<V, PER>(a.x + begin, x, a.n);
+    store_norms<V, PER, MANY>(x, a.next, next, part[1], a.n, a.eps);
+}
+
 /* ---- the end of a layer ---- */
 
 /* Four values as they are stored. */
@@ -356,6 +405,38 @@ extern "C" cudaError_t dg_cuda_add_norm(cudaStream_t stream, const dg_cuda_add_a
                    ? DG_LAUNCH((add_rows<4, 3, true>), a->n_row, N_THREAD, 0, stream, *a)
                    : DG_LAUNCH((add_rows<4, 3>), a->n_row, N_THREAD, 0, stream, *a);
     return DG_LAUNCH((add_rows<4, 12>), a->n_row, N_THREAD, 0, stream, *a);
+}
+
+extern "C" cudaError_t dg_cuda_soft_norm(cudaStream_t stream, dg_cuda_next out,
+                                         const dg_cuda_word_row *row, int n_row, int n, float eps)
+{
+    const dg_cuda_next next[2] = {out};
+    if (n_row == 0)
+        return cudaSuccess;
+    if (!rows_can(next, n))
+        return cudaErrorInvalidValue;
+    if (n % 4)
+        return DG_LAUNCH((soft_rows<1, 12>), n_row, N_THREAD, 0, stream, out, row, n, eps);
+    if (n > SHORT_ROW)
+        return DG_LAUNCH((soft_rows<4, 12>), n_row, N_THREAD, 0, stream, out, row, n, eps);
+    return n_row >= MANY_ROWS
+               ? DG_LAUNCH((soft_rows<4, 3, true>), n_row, N_THREAD, 0, stream, out, row, n, eps)
+               : DG_LAUNCH((soft_rows<4, 3>), n_row, N_THREAD, 0, stream, out, row, n, eps);
+}
+
+extern "C" cudaError_t dg_cuda_soft_join(cudaStream_t stream, const dg_cuda_soft_join_args *a)
+{
+    if (a->n_row == 0)
+        return cudaSuccess;
+    if (!rows_can(a->next, a->n) || !aligned(a->x) || !aligned(a->y))
+        return cudaErrorInvalidValue;
+    if (a->n % 4)
+        return DG_LAUNCH((soft_join_rows<1, 12>), a->n_row, N_THREAD, 0, stream, *a);
+    if (a->n > SHORT_ROW)
+        return DG_LAUNCH((soft_join_rows<4, 12>), a->n_row, N_THREAD, 0, stream, *a);
+    return a->n_row >= MANY_ROWS
+               ? DG_LAUNCH((soft_join_rows<4, 3, true>), a->n_row, N_THREAD, 0, stream, *a)
+               : DG_LAUNCH((soft_join_rows<4, 3>), a->n_row, N_THREAD, 0, stream, *a);
 }
 
 extern "C" bool dg_cuda_join_sums(int n)

@@ -18,11 +18,12 @@ static dg_cuda_rows rows_for(dg_cuda_rows scratch, const dg_weight *w)
 
 /* ---- changes of x ----
  *
- * What a layer adds to the residual stream waits until a stage wants a norm of the new x: both are
- * then one launch. So a layer of a canvas is ten launches and those inside dg_cuda_experts(): the
- * end of the layer before with the first norm; q, k, v; heads; attention; o; the sum with both
- * norms of the feed-forward; gate and up; down; the router's two. The router's, and the sorting of
- * rows by expert, run beside the dense branch's gate, up and down, on a stream of their own. */
+ * What a layer adds to the residual stream, and self-conditioning before the first, waits until a
+ * stage wants a norm of the new x: both are then one launch. So a layer of a canvas is ten launches
+ * and those inside dg_cuda_experts(): the end of the layer before with the first norm; q, k, v;
+ * heads; attention; o; the sum with both norms of the feed-forward; gate and up; down; the router's
+ * two. The router's, and the sorting of rows by expert, run beside the dense branch's gate, up and
+ * down, on a stream of their own. */
 
 /* Makes the change that waits, if there is one: with the norms `next` when it is of just these
  * rows. Returns whether the norms are made. */
@@ -30,11 +31,15 @@ static bool change(dg_cuda *cu, const float *x, int n_row, const dg_cuda_next ne
 {
     dg_cuda_add_args add = cu->add;
     dg_cuda_join_args joined = cu->joined;
+    dg_cuda_soft_join_args soft = cu->soft_joined;
     bool same =
-        x && ((add.x == x && add.n_row == n_row) || (joined.x == x && joined.n_row == n_row));
-    cu->add.x = cu->joined.x = NULL;
+        x && ((add.x == x && add.n_row == n_row) || (joined.x == x && joined.n_row == n_row) ||
+              (soft.x == x && soft.n_row == n_row));
+    cu->add.x = cu->joined.x = cu->soft_joined.x = NULL;
     for (int i = 0; same && i < 2; i++)
-        add.next[i] = joined.next[i] = next[i];
+        add.next[i] = joined.next[i] = soft.next[i] = next[i];
+    if (soft.x)
+        dg_cuda_failed(cu, dg_cuda_soft_join(cu->stream, &soft), "self-conditioning");
     if (add.x)
         dg_cuda_failed(cu, dg_cuda_add_norm(cu->stream, &add), "a norm");
     if (joined.x)
@@ -187,12 +192,14 @@ void dg_cuda_condition_stage(dg_backend *be, const dg_condition_args *a)
         return;
     dg_cuda_rows rows = rows_for(cu->rows, &a->w->gate);
     dg_cuda_failed(cu,
-                   dg_cuda_soft_norm(cu->stream, rows, cu->on_device.word, a->w->norm, n, n_embd,
-                                     cu->plan.rms_eps),
+                   dg_cuda_soft_norm(cu->stream, (dg_cuda_next){rows, a->w->norm},
+                                     cu->on_device.word, n, n_embd, cu->plan.rms_eps),
                    "self-conditioning");
     mlp(cu, cu->y, a->w, rows, a->rows.first, n, (dg_cuda_ahead[2]){nothing_ahead, nothing_ahead});
-    dg_cuda_failed(cu, dg_cuda_soft_join(cu->stream, x, cu->y, n, n_embd, cu->plan.rms_eps),
-                   "self-conditioning");
+    cu->soft_joined = (dg_cuda_soft_join_args){
+        .x = x, .y = cu->y, .n_row = n, .n = n_embd, .eps = cu->plan.rms_eps};
+    if (cu->batch->watched)
+        settle(cu);
 }
 
 void dg_cuda_rope_stage(dg_backend *be, const dg_rope_table_args *a)

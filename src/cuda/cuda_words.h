@@ -1,5 +1,5 @@
-/* The two ends of the model on the device: rows of the embedding table, self-conditioning, and what
- * the vocabulary end makes of the logits. As in cuda_math.h everything is enqueued, allocates
+/* The two ends of the model on the device: rows of the embedding table, and what the vocabulary end
+ * makes of the logits. As in cuda_math.h everything is enqueued, allocates
  * nothing and never waits, and a row's results depend on that row alone. */
 #ifndef DG_CUDA_CUDA_WORDS_H
 #define DG_CUDA_CUDA_WORDS_H
@@ -93,13 +93,10 @@ typedef struct dg_cuda_lookup_args {
 } dg_cuda_lookup_args;
 cudaError_t dg_cuda_lookup(cudaStream_t stream, const dg_cuda_lookup_args *a);
 
-/* out[r] = RMSNorm(soft of row r) * w; zero on a first step. */
-cudaError_t dg_cuda_soft_norm(cudaStream_t stream, dg_cuda_rows out, const dg_cuda_word_row *row,
-                              const float *w, int n_row, int n, float eps);
-
-/* x[r] = RMSNorm(x[r] + y[r]). */
-cudaError_t dg_cuda_soft_join(cudaStream_t stream, float *x, const float *y, int n_row, int n,
-                              float eps);
+/* out = RMSNorm(soft of row r) * w; zero on a first step (cuda_residual.cu). The launch before may
+ * write neither `row` nor what it points to. */
+cudaError_t dg_cuda_soft_norm(cudaStream_t stream, dg_cuda_next out, const dg_cuda_word_row *row,
+                              int n_row, int n, float eps);
 
 /* out[r] = x[r] in the form of out. */
 cudaError_t dg_cuda_narrow(cudaStream_t stream, dg_cuda_rows out, const float *x, int n_row, int n);

@@ -160,6 +160,73 @@ static void check_add_norm(int n_row, int n)
     case_end();
 }
 
+/* The same norms of x made by themselves: rows have their bits whoever makes them. */
+static void expect_same_apart(const after *a, const float *dx, int n_row, int n)
+{
+    after apart = *a;
+    for (int i = 0; i < 2; i++)
+        apart.of[i].out = device_rows(a->of[i].out.form, n_row, n);
+    launched(dg_cuda_norm2(NULL, apart.of[0].out, apart.of[0].w, apart.of[1].out, apart.of[1].w, dx,
+                           n_row, n, 1e-6f));
+    for (int i = 0; i < 2; i++)
+        expect_same(i ? "the second norm apart" : "the norm apart",
+                    rows_read(a->of[i].out, n_row, n), rows_read(apart.of[i].out, n_row, n),
+                    (size_t)n_row * (size_t)n * sizeof(float));
+}
+
+/* Rows of a first step, and such that have nothing to start from, are zero. */
+static void check_soft_norm(dg_cuda_form form, int n_row, int n)
+{
+    if (!case_begin("soft_norm: %s, %d x %d", form_name[form], n_row, n))
+        return;
+    size_t all = (size_t)n_row * (size_t)n;
+    float *soft = random_floats(all, 3), *d = device_floats(soft, all),
+          *w = random_floats((size_t)n, 1);
+    dg_cuda_word_row *row = host_bytes((size_t)n_row * sizeof *row);
+    double *want = norms_of(soft, w, n_row, n, 1e-6);
+    for (int r = 0; r < n_row; r++) {
+        row[r].soft = r % 4 == 2 ? NULL : d + (size_t)r * (size_t)n;
+        row[r].first_step = r % 4 == 1;
+        for (int i = 0; (!row[r].soft || row[r].first_step) && i < n; i++)
+            want[(size_t)r * (size_t)n + (size_t)i] = 0;
+    }
+    dg_cuda_next out = {device_rows(form, n_row, n), device_floats(w, (size_t)n)};
+    launched(dg_cuda_soft_norm(NULL, out, device_copy(row, (size_t)n_row * sizeof *row), n_row, n,
+                               1e-6f));
+    expect_close("rows", rows_read(out.out, n_row, n), want, all, 1e-6 + form_step(form),
+                 form_least(form));
+    case_end();
+}
+
+static void check_soft_join(int n_row, int n)
+{
+    if (!case_begin("soft_join: %d x %d", n_row, n))
+        return;
+    size_t all = (size_t)n_row * (size_t)n;
+    const float *x = random_floats(all, 3), *y = random_floats(all, 2);
+    float *dx = device_floats(x, all), *alone = device_floats(x, all),
+          *got = host_bytes(all * sizeof *got), *other = host_bytes(all * sizeof *other);
+    double *want = widened(x, all);
+    for (size_t i = 0; i < all; i++)
+        want[i] += y[i];
+    for (int r = 0; r < n_row; r++)
+        norm_of(want + (size_t)r * (size_t)n, want + (size_t)r * (size_t)n, NULL, n, 1e-6);
+    after next = make_after(n_row, n);
+    dg_cuda_soft_join_args a = {
+        .x = alone, .y = device_floats(y, all), .n_row = n_row, .n = n, .eps = 1e-6f};
+    launched(dg_cuda_soft_join(NULL, &a));
+    a.x = dx;
+    memcpy(a.next, next.of, sizeof next.of);
+    launched(dg_cuda_soft_join(NULL, &a));
+    device_read(got, dx, all * sizeof *got);
+    device_read(other, alone, all * sizeof *other);
+    expect_close("x", got, want, all, 1e-6, 2e-6);
+    expect_same("x without norms", other, got, all * sizeof *got);
+    expect_after(&next, got, n_row, n);
+    expect_same_apart(&next, dx, n_row, n);
+    case_end();
+}
+
 static void check_join(int n_row, int n, int n_encode)
 {
     if (!case_begin("join: %d x %d, %d encoded", n_row, n, n_encode))
@@ -495,7 +562,12 @@ void check_cuda_rows(void)
             check_as_they_are((dg_cuda_form)form, sizes[i][0], sizes[i][1]);
         check_add_norm(sizes[i][0], sizes[i][1]);
         check_join(sizes[i][0], sizes[i][1], 1);
+        check_soft_join(sizes[i][0], sizes[i][1]);
+        for (int form = DG_CUDA_F32; form <= DG_CUDA_E4M3; form++)
+            check_soft_norm((dg_cuda_form)form, sizes[i][0], sizes[i][1]);
     }
+    check_soft_join(513, 68); /* with many rows */
+    check_soft_norm(DG_CUDA_BF16, 513, 68);
     check_join_choices(3, 2816, 8, DG_CUDA_BF16);
     check_join_choices(2, 68, 3, DG_CUDA_BF16);
     check_join_choices(2, 100, 9, DG_CUDA_F32);
