@@ -50,6 +50,13 @@ typedef struct dg_rows {
     int first, end;
 } dg_rows;
 
+/* cos[r][i], sin[r][i] of position[r] * frequency[i], the product in float. All rows. Of each group
+ * once, and before the embedding, beside which a backend may make them. */
+typedef struct dg_rope_table_args {
+    const dg_rope *rope;
+    const float *frequency; /* [n_pair] */
+} dg_rope_table_args;
+
 /* x = E[token] * scale; rows with a feature take it unscaled. All rows. */
 typedef struct dg_embed_args {
     float *x;
@@ -64,12 +71,6 @@ typedef struct dg_condition_args {
     const dg_mlp_weights *w;
     dg_rows rows;
 } dg_condition_args;
-
-/* cos[r][i], sin[r][i] of position[r] * frequency[i], the product in float. All rows. */
-typedef struct dg_rope_table_args {
-    const dg_rope *rope;
-    const float *frequency; /* [n_pair] */
-} dg_rope_table_args;
 
 /* a = RMSNorm(x, norm);  q = RoPE(RMSNorm(Wq a, q_norm)), k likewise, v = RMSNorm(Wv a) without
  * weight; norms per head. v_from_k: v comes from the raw Wk a. q is only made for rows from

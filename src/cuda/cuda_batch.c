@@ -344,6 +344,8 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     cu->replay = cu->capture = false;
     cu->add.x = cu->joined.x = cu->soft_joined.x = NULL;
     cu->experts_x = NULL;
+    cu->n_angles = 0;
+    memset(cu->angles, 0, sizeof cu->angles);
     cu->routed_aside = false;
     cu->n_pass++;
     if (cudaSetDevice(cu->device) || !blob_room(cu, tail_bytes(cu, batch)) ||

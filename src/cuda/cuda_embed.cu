@@ -1,5 +1,5 @@
-/* Into the residual stream: the batch, and rows of the embedding table, which lies in its packed
- * forms. */
+/* Into the residual stream: the batch, rows of the embedding table, which lies in its packed forms,
+ * and their angles. */
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_slabs.cuh"
 #include "cuda/cuda_words.cuh"
@@ -30,7 +30,23 @@ extern "C" cudaError_t dg_cuda_take(cudaStream_t stream, void *to, const void *f
         0, stream, (uint4 *)to, (const uint4 *)from, n);
 }
 
-/* ---- embedding rows ---- */
+/* ---- embedding rows, and beside them, by the blocks of another y, angles ---- */
+
+/* By `n_thread` threads. */
+static __device__ __forceinline__ void put_angles(const dg_cuda_lookup_args &a, int row, int thread,
+                                                  int n_thread)
+{
+    int first = a.angles[0].n_pair;
+    float position = (float)a.position[row];
+    for (int j = thread; j < first + a.angles[1].n_pair; j += n_thread) {
+        const dg_cuda_angles to = j < first ? a.angles[0] : a.angles[1];
+        int i = j < first ? j : j - first;
+        size_t at = (size_t)row * (size_t)to.n_pair + (size_t)i;
+        float angle = __fmul_rn(position, to.frequency[i]);
+        to.cos[at] = cosf(angle);
+        to.sin[at] = sinf(angle);
+    }
+}
 
 /* A warp a row: of each fragment the lanes of the token's row keep their values. */
 template <class F> static __global__ void lookup_packed(dg_cuda_lookup_args a, dg_cuda_matrix table)
@@ -40,6 +56,10 @@ template <class F> static __global__ void lookup_packed(dg_cuda_lookup_args a, d
     dg_grid_wait();
     if (row >= a.n_row)
         return;
+    if (blockIdx.y > 0) {
+        put_angles(a, row, lane, 32);
+        return;
+    }
     float *x = a.x + (size_t)row * (size_t)n;
     const float *feature = a.feature ? a.feature[row] : NULL;
     if (feature) {
@@ -87,6 +107,10 @@ static __global__ void lookup_slabs(dg_cuda_lookup_args a, dg_cuda_matrix table)
     int row = (int)blockIdx.x, n = table.n_in;
     dg_grid_wait();
     dg_grid_launch_next();
+    if (blockIdx.y > 0) {
+        put_angles(a, row, (int)threadIdx.x, ROW_THREADS);
+        return;
+    }
     float *x = a.x + (size_t)row * (size_t)n;
     const float *feature = a.feature ? a.feature[row] : NULL;
     int token = feature ? 0 : a.token[row];
@@ -121,6 +145,10 @@ static __global__ void lookup_float(dg_cuda_lookup_args a, dg_cuda_matrix table)
 {
     int row = (int)blockIdx.x, n = table.n_in, ld = padded(n);
     dg_grid_wait();
+    if (blockIdx.y > 0) {
+        put_angles(a, row, (int)threadIdx.x, (int)blockDim.x);
+        return;
+    }
     const float *feature = a.feature ? a.feature[row] : NULL;
     const float *from = (const float *)table.data + (size_t)a.token[row] * (size_t)ld;
     for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x)
@@ -131,17 +159,17 @@ extern "C" cudaError_t dg_cuda_lookup(cudaStream_t stream, const dg_cuda_lookup_
 {
     if (a->n_row < 1)
         return cudaSuccess;
+    unsigned kinds = a->angles[0].n_pair + a->angles[1].n_pair > 0 ? 2 : 1;
+    const dim3 blocks((unsigned)a->n_row, kinds), warps((unsigned)(a->n_row + 3) / 4, kinds);
     if (a->table->type == DG_F32)
-        return DG_LAUNCH(lookup_float, dim3((unsigned)a->n_row), 256, 0, stream, *a, *a->table);
+        return DG_LAUNCH(lookup_float, blocks, 256, 0, stream, *a, *a->table);
     if (a->table->slabs)
         return dg_cuda_form_of(a->table->type) == DG_CUDA_BF16
-                   ? DG_LAUNCH(lookup_slabs<DG_CUDA_BF16>, dim3((unsigned)a->n_row), ROW_THREADS, 0,
-                               stream, *a, *a->table)
-                   : DG_LAUNCH(lookup_slabs<DG_CUDA_F16>, dim3((unsigned)a->n_row), ROW_THREADS, 0,
-                               stream, *a, *a->table);
-    unsigned blocks = (unsigned)(a->n_row + 3) / 4;
+                   ? DG_LAUNCH(lookup_slabs<DG_CUDA_BF16>, blocks, ROW_THREADS, 0, stream, *a,
+                               *a->table)
+                   : DG_LAUNCH(lookup_slabs<DG_CUDA_F16>, blocks, ROW_THREADS, 0, stream, *a,
+                               *a->table);
     DG_FOR_FORMAT(a->table->type,
-                  return DG_LAUNCH(lookup_packed<F>, dim3(blocks), 128, 0, stream, *a, *a->table),
-                  break)
+                  return DG_LAUNCH(lookup_packed<F>, warps, 128, 0, stream, *a, *a->table), break)
     return cudaErrorInvalidValue;
 }

@@ -121,6 +121,9 @@ typedef struct dg_cuda {
     size_t blob_bytes;
     const float *dense_norm, *experts_norm; /* what join() has to apply for the two branches */
 
+    dg_cuda_angles angles[DG_KV_GROUPS]; /* that the embedding's launch makes, */
+    int n_angles;                        /* of this pass so far */
+
     /* Changes of x that wait for the norms that start from it (cuda_stages.c); .x NULL: none. */
     dg_cuda_add_args add;
     dg_cuda_join_args joined;

@@ -413,10 +413,6 @@ typedef struct dg_cuda_project_args {
 bool dg_cuda_can_project(const dg_cuda_project_args *a);
 cudaError_t dg_cuda_project(cudaStream_t stream, const dg_cuda_project_args *a);
 
-/* cos[r][i], sin[r][i] of position[r] * frequency[i], the product in float. */
-cudaError_t dg_cuda_rope_table(cudaStream_t stream, float *cos, float *sin, const int32_t *position,
-                               const float *frequency, int n_row, int n_pair);
-
 /* out[r] = softmax(q . K^T) . V over the keys the row sees, scale 1; out in the form that the o
  * projection reads. A canvas row sees the prefix keys [max(0, p - window + 1), p) of its segment's
  * first position p (all below p without a window) and the whole canvas; an encoded row the span

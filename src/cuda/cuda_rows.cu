@@ -1,4 +1,4 @@
-/* Stages that treat each row by itself: norms, the embedding, angles.
+/* Stages that treat each row by itself: norms, the embedding.
  *
  * A row belongs to one block of a fixed shape, and every sum runs in the order that follows from
  * the row's length alone. */
@@ -205,30 +205,4 @@ extern "C" cudaError_t dg_cuda_embed(cudaStream_t stream, const dg_cuda_embed_ar
         return cudaErrorNotSupported;
     }
 #undef EMBED
-}
-
-/* ---- angles ---- */
-
-static __global__ void __launch_bounds__(N_THREAD)
-    angle_rows(float *cosines, float *sines, const int32_t *position, const float *frequency,
-               int n_pair)
-{
-    dg_grid_wait();
-    size_t begin = (size_t)blockIdx.x * (size_t)n_pair;
-    float p = (float)position[blockIdx.x];
-    for (int i = (int)threadIdx.x; i < n_pair; i += N_THREAD) {
-        float angle = __fmul_rn(p, frequency[i]);
-        cosines[begin + i] = cosf(angle);
-        sines[begin + i] = sinf(angle);
-    }
-}
-
-extern "C" cudaError_t dg_cuda_rope_table(cudaStream_t stream, float *cosines, float *sines,
-                                          const int32_t *position, const float *frequency,
-                                          int n_row, int n_pair)
-{
-    if (n_row == 0)
-        return cudaSuccess;
-    return DG_LAUNCH(angle_rows, n_row, N_THREAD, 0, stream, cosines, sines, position, frequency,
-                     n_pair);
 }

@@ -1,5 +1,7 @@
 /* The stages of backend_stages.h, put together from the arithmetic of cuda_math.h and
  * cuda_words.h. */
+#include <assert.h>
+#include <string.h>
 #include "base/common.h"
 #include "cuda/cuda_internal.h"
 
@@ -169,17 +171,30 @@ static void mlp(dg_cuda *cu, float *y, const dg_mlp_weights *w, dg_cuda_rows x, 
 
 /* ---- into the residual stream ---- */
 
+/* Made by the launch that the embedding is. */
+void dg_cuda_rope_stage(dg_backend *be, const dg_rope_table_args *a)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    if (dg_cuda_idle(cu))
+        return;
+    assert(cu->n_angles < DG_KV_GROUPS);
+    cu->angles[cu->n_angles++] =
+        (dg_cuda_angles){a->rope->cos, a->rope->sin, a->frequency, a->rope->n_pair};
+}
+
 void dg_cuda_embed_stage(dg_backend *be, const dg_embed_args *a)
 {
     dg_cuda *cu = dg_cuda_of(be);
     if (dg_cuda_idle(cu))
         return;
-    dg_cuda_lookup_args args = {a->x,
-                                dg_cuda_matrix_of(a->table),
-                                a->scale,
-                                cu->on_device.token,
-                                cu->batch->feature ? cu->on_device.feature : NULL,
-                                cu->batch->n_row};
+    dg_cuda_lookup_args args = {.x = a->x,
+                                .table = dg_cuda_matrix_of(a->table),
+                                .scale = a->scale,
+                                .token = cu->on_device.token,
+                                .feature = cu->batch->feature ? cu->on_device.feature : NULL,
+                                .n_row = cu->batch->n_row,
+                                .position = cu->on_device.position};
+    memcpy(args.angles, cu->angles, sizeof args.angles);
     dg_cuda_failed(cu, dg_cuda_lookup(cu->stream, &args), "the embedding");
 }
 
@@ -200,18 +215,6 @@ void dg_cuda_condition_stage(dg_backend *be, const dg_condition_args *a)
         .x = x, .y = cu->y, .n_row = n, .n = n_embd, .eps = cu->plan.rms_eps};
     if (cu->batch->watched)
         settle(cu);
-}
-
-void dg_cuda_rope_stage(dg_backend *be, const dg_rope_table_args *a)
-{
-    dg_cuda *cu = dg_cuda_of(be);
-    if (dg_cuda_idle(cu))
-        return;
-    dg_cuda_failed(cu,
-                   dg_cuda_rope_table(cu->stream, a->rope->cos, a->rope->sin,
-                                      cu->on_device.position, a->frequency, cu->batch->n_row,
-                                      a->rope->n_pair),
-                   "the angles");
 }
 
 /* ---- attention ---- */

@@ -82,7 +82,15 @@ typedef struct dg_cuda_findings {
  * the graph begins, where a copy ahead of the graph would have the device wait for both. */
 cudaError_t dg_cuda_take(cudaStream_t stream, void *to, const void *from, size_t bytes);
 
-/* x[r] = table[token[r]] * scale, or the row that feature[r] points to (NULL entry: none). */
+/* cos[r][i], sin[r][i] of position[r] * frequency[i], the product in float. */
+typedef struct dg_cuda_angles {
+    float *cos, *sin; /* [n_row, n_pair] */
+    const float *frequency;
+    int n_pair; /* 0: none */
+} dg_cuda_angles;
+
+/* x[r] = table[token[r]] * scale, or the row that feature[r] points to (NULL entry: none). Beside
+ * that up to two tables of angles, which nothing waits for. */
 typedef struct dg_cuda_lookup_args {
     float *x; /* [n_row, n_in] */
     const dg_cuda_matrix *table;
@@ -90,6 +98,8 @@ typedef struct dg_cuda_lookup_args {
     const int32_t *token;
     const float *const *feature;
     int n_row;
+    const int32_t *position; /* of rows, for angles */
+    dg_cuda_angles angles[2];
 } dg_cuda_lookup_args;
 cudaError_t dg_cuda_lookup(cudaStream_t stream, const dg_cuda_lookup_args *a);
 

@@ -345,12 +345,12 @@ static void run_layers(dg_forward *f, const dg_pass *pass)
     dg_rows all = {0, b->n_row}, canvas = {b->n_encode, b->n_row};
     dg_backend *be = m->be;
 
-    be->embed(be, &(dg_embed_args){f->act.x, &m->embed, cfg->embed_scale});
-    if (b->n_row > b->n_encode)
-        be->condition(be, &(dg_condition_args){f->act.x, &m->condition, canvas});
     for (int g = 0; g < DG_KV_GROUPS; g++)
         if (m->n_rope_pair[g])
             be->rope_table(be, &(dg_rope_table_args){&f->act.rope[g], m->rope_frequency[g]});
+    be->embed(be, &(dg_embed_args){f->act.x, &m->embed, cfg->embed_scale});
+    if (b->n_row > b->n_encode)
+        be->condition(be, &(dg_condition_args){f->act.x, &m->condition, canvas});
 
     bool full = pass->taps && (pass->taps->encoded || pass->taps->hidden);
     for (int i = 0; i < cfg->n_layer; i++) {

@@ -386,31 +386,6 @@ static void check_embed_refusal(void)
     case_end();
 }
 
-static void check_rope_table(void)
-{
-    enum { ROWS = 5, PAIRS = 128 };
-    if (!case_begin("rope_table"))
-        return;
-    int32_t position[ROWS] = {0, 1, 1023, 131071, 262143};
-    float frequency[PAIRS], got[2][ROWS * PAIRS];
-    double want[2][ROWS * PAIRS];
-    for (int i = 0; i < PAIRS; i++)
-        frequency[i] = (float)pow(10000, -(double)i / PAIRS);
-    for (int i = 0; i < ROWS * PAIRS; i++) {
-        float angle = (float)position[i / PAIRS] * frequency[i % PAIRS];
-        want[0][i] = cos((double)angle);
-        want[1][i] = sin((double)angle);
-    }
-    float *c = device_bytes(sizeof got[0]), *s = device_bytes(sizeof got[0]);
-    launched(dg_cuda_rope_table(NULL, c, s, device_copy(position, sizeof position),
-                                device_floats(frequency, PAIRS), ROWS, PAIRS));
-    device_read(got[0], c, sizeof got[0]);
-    device_read(got[1], s, sizeof got[0]);
-    expect_close("cos", got[0], want[0], ROWS * PAIRS, 0, 2.5e-7);
-    expect_close("sin", got[1], want[1], ROWS * PAIRS, 0, 2.5e-7);
-    case_end();
-}
-
 /* ---- the router ---- */
 
 typedef struct route_case {
@@ -575,7 +550,6 @@ void check_cuda_rows(void)
     for (int type = 0; type < DG_IQ1_S; type++) /* the others are widened before */
         check_embed((dg_dtype)type);
     check_embed_refusal();
-    check_rope_table();
     check_route(1, 64, 8, 2);
     check_route(33, 100, 5, 5);
     check_route(7, 47, 70, 3);

@@ -393,6 +393,39 @@ static void check_group(dg_dtype type, bool bytes)
     case_end();
 }
 
+/* Angles of N_ROW rows, and what they should be. */
+typedef struct angles {
+    dg_cuda_angles of;
+    double *want[2];
+} angles;
+
+static angles make_angles(const int32_t *position, int n_row, int n_pair)
+{
+    size_t n = (size_t)n_row * (size_t)n_pair;
+    float *frequency = host_bytes((size_t)n_pair * sizeof *frequency);
+    angles a = {.want = {host_bytes(n * sizeof(double)), host_bytes(n * sizeof(double))}};
+    for (int i = 0; i < n_pair; i++)
+        frequency[i] = (float)pow(10000, -(double)i / n_pair);
+    for (size_t i = 0; i < n; i++) {
+        float angle = (float)position[i / (size_t)n_pair] * frequency[i % (size_t)n_pair];
+        a.want[0][i] = cos((double)angle);
+        a.want[1][i] = sin((double)angle);
+    }
+    a.of = (dg_cuda_angles){device_bytes(n * sizeof(float)), device_bytes(n * sizeof(float)),
+                            device_copy(frequency, (size_t)n_pair * sizeof *frequency), n_pair};
+    return a;
+}
+
+static void expect_angles(const angles *a, int n_row)
+{
+    size_t n = (size_t)n_row * (size_t)a->of.n_pair;
+    float *got = host_bytes(n * sizeof *got);
+    device_read(got, a->of.cos, n * sizeof *got);
+    expect_close("cos", got, a->want[0], n, 0, 2.5e-7);
+    device_read(got, a->of.sin, n * sizeof *got);
+    expect_close("sin", got, a->want[1], n, 0, 2.5e-7);
+}
+
 static void check_lookup(dg_dtype type, int capability, int n_embd)
 {
     enum { N_ROW = 9 };
@@ -401,22 +434,32 @@ static void check_lookup(dg_dtype type, int capability, int n_embd)
         return;
     use_capability(capability);
     table t = make_table(type, n_embd);
-    int32_t token[N_ROW] = {0, 1, 63, 64, 65, 500, 998, 999, 7};
+    const int32_t token[N_ROW] = {0, 1, 63, 64, 65, 500, 998, 999, 7},
+                  position[N_ROW] = {0, 1, 1023, 131071, 262143, 5, 6, 7, 8};
     const float *feature[N_ROW] = {NULL};
     size_t n = (size_t)n_embd;
     float *given = random_floats(n, 1), *got = host_bytes(N_ROW * n * sizeof *got);
     double *want = host_bytes(N_ROW * n * sizeof *want);
     feature[4] = device_copy(given, n * sizeof *given);
-    float *x = device_bytes(N_ROW * n * sizeof *x);
-    dg_cuda_lookup_args a = {
-        x,    &t.matrix, 3, device_copy(token, sizeof token), device_copy(feature, sizeof feature),
-        N_ROW};
+    angles sliding = make_angles(position, N_ROW, 128), global = make_angles(position, N_ROW, 300);
+    dg_cuda_lookup_args a = {.x = device_bytes(N_ROW * n * sizeof *got),
+                             .table = &t.matrix,
+                             .scale = 3,
+                             .token = device_copy(token, sizeof token),
+                             .feature = device_copy(feature, sizeof feature),
+                             .n_row = N_ROW,
+                             .position = device_copy(position, sizeof position)};
     launched(dg_cuda_lookup(NULL, &a));
-    device_read(got, x, N_ROW * n * sizeof *got);
+    a.angles[0] = sliding.of;
+    a.angles[1] = global.of;
+    launched(dg_cuda_lookup(NULL, &a));
+    device_read(got, a.x, N_ROW * n * sizeof *got);
     for (int r = 0; r < N_ROW; r++)
         for (size_t i = 0; i < n; i++)
             want[(size_t)r * n + i] = r == 4 ? given[i] : 3.0 * t.value[(size_t)token[r] * n + i];
     expect_close("x", got, want, N_ROW * n, 1e-6, 0);
+    expect_angles(&sliding, N_ROW);
+    expect_angles(&global, N_ROW);
     use_capability(90);
     case_end();
 }
