@@ -65,6 +65,13 @@ DG_CUDA_BOTH size_t dg_cuda_row_bytes(dg_cuda_rows rows)
                                      : n * (rows.form == DG_CUDA_F32 ? 4 : 2);
 }
 
+/* Rows from `first` on. */
+DG_CUDA_BOTH dg_cuda_rows dg_cuda_rows_from(dg_cuda_rows rows, int first)
+{
+    rows.data = (unsigned char *)rows.data + (size_t)first * dg_cuda_row_bytes(rows);
+    return rows;
+}
+
 /* ---- products (cuda_pack.cu, cuda_product*.cu, cuda_experts.cu) ---- */
 
 /* A matrix [n_out, n_in], or n_mat of them, in the packed form that the products read: fragments of

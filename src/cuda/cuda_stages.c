@@ -1,16 +1,9 @@
-/* The stages of backend_stages.h, put together from the arithmetic of cuda_math.h and
- * cuda_words.h. */
+/* The stages of backend_stages.h up to the last norm, put together from the arithmetic of
+ * cuda_math.h and cuda_words.h; the vocabulary end is cuda_vocabulary.c. */
 #include <assert.h>
 #include <string.h>
 #include "base/common.h"
 #include "cuda/cuda_internal.h"
-
-/* Rows from `first` on. */
-static dg_cuda_rows rows_from(dg_cuda_rows rows, int first)
-{
-    rows.data = (unsigned char *)rows.data + (size_t)first * dg_cuda_row_bytes(rows);
-    return rows;
-}
 
 /* Scratch rows of n values as this weight wants them. */
 static dg_cuda_rows rows_for(dg_cuda_rows scratch, const dg_weight *w)
@@ -136,8 +129,8 @@ static void regate(dg_cuda *cu, const dg_mlp_weights *w, dg_cuda_rows x, dg_cuda
     for (int from = 0; from < n_row; from += most) {
         int some = dg_min(most, n_row - from);
         float *of_gate = cu->parts, *of_up = of_gate + (size_t)some * n;
-        product(cu, of_gate, gate, rows_from(x, from), first + from, some, 1);
-        product(cu, of_up, up, rows_from(x, from), first + from, some, 1);
+        product(cu, of_gate, gate, dg_cuda_rows_from(x, from), first + from, some, 1);
+        product(cu, of_up, up, dg_cuda_rows_from(x, from), first + from, some, 1);
         dg_cuda_regate_args a = {.rows = adapted_from(cu, first + from),
                                  .low = {gate->adapter, up->adapter},
                                  .n_row = some,
@@ -145,7 +138,7 @@ static void regate(dg_cuda *cu, const dg_mlp_weights *w, dg_cuda_rows x, dg_cuda
                                  .gate = of_gate,
                                  .up = of_up,
                                  .floats = dg_cuda_matrix_of(gate)->type == DG_F32,
-                                 .h = rows_from(h, from)};
+                                 .h = dg_cuda_rows_from(h, from)};
         dg_cuda_failed(cu, dg_cuda_regate(cu->stream, &a), "an adapter");
     }
 }
@@ -248,8 +241,8 @@ static void project(dg_cuda *cu, const dg_qkv_args *a, dg_cuda_form form)
         if (!args.x.data)
             args.x = normed(cu, weight[i], a->x, w->norm, n_row);
         if (is_q && first > 0) { /* not of all rows: a product of its own */
-            product(cu, a->q + (size_t)first * (size_t)w->q.n_out, &w->q, rows_from(args.x, first),
-                    first, n_row - first, 1);
+            product(cu, a->q + (size_t)first * (size_t)w->q.n_out, &w->q,
+                    dg_cuda_rows_from(args.x, first), first, n_row - first, 1);
             continue;
         }
         made[args.n_part] = weight[i];
@@ -342,7 +335,7 @@ void dg_cuda_attention_out_stage(dg_backend *be, const dg_attention_out_args *a)
     if (dg_cuda_idle(cu))
         return;
     settle(cu);
-    product(cu, cu->y, w, rows_from(o, first), first, n, 1);
+    product(cu, cu->y, w, dg_cuda_rows_from(o, first), first, n, 1);
     cu->add = (dg_cuda_add_args){.x = x,
                                  .y = cu->y,
                                  .w = a->w->post_norm,
@@ -512,99 +505,4 @@ void dg_cuda_norm_stage(dg_backend *be, const dg_norm_args *a)
                             {dg_cuda_rows_for(dg_cuda_head_of(cu->table), cu->rows.data), a->w}};
     norms(cu, a->x + at, a->rows.end - a->rows.first, next);
     cu->headed = a->y + at;
-}
-
-/* ---- the vocabulary end ---- */
-
-static dg_cuda_findings found_from(const dg_cuda_findings *f, int first)
-{
-    return (dg_cuda_findings){f->entropy + first,
-                              f->argmax + first,
-                              f->drawn + first,
-                              f->logprob + first,
-                              f->top_logprob + first * DG_CUDA_MAX_TOP,
-                              f->top_id + first * DG_CUDA_MAX_TOP,
-                              f->gathered + first};
-}
-
-/* z of n rows; with a table in slabs also what there is to say of its chunks. */
-static void head(dg_cuda *cu, const dg_vocabulary_args *a, int first, dg_cuda_words_args *args)
-{
-    int n = args->n_row, n_embd = a->table->n_in;
-    const float *x = a->x + (size_t)first * (size_t)n_embd;
-    const dg_cuda_matrix *table = dg_cuda_head_of((const dg_cuda_weight *)a->table->data);
-    dg_cuda_rows rows = dg_cuda_rows_for(table, cu->rows.data);
-    if (cu->headed == a->x)
-        rows = rows_from(rows, first);
-    else
-        dg_cuda_failed(cu, dg_cuda_narrow(cu->stream, rows, x, n, n_embd), "the head");
-    args->measured = table->slabs;
-    if (args->measured)
-        dg_cuda_failed(cu, dg_cuda_words_head(cu->stream, args, table, rows), "the head");
-    else
-        plain_product(cu, args->w.z, a->table, rows, n, 1, nothing_ahead);
-}
-
-/* Logits need not be kept: statistics, a plain draw and the soft embedding do without them. Then
- * more rows fit, which share one reading of the table. */
-static bool without_z(const dg_cuda *cu, const dg_weight *table)
-{
-    const dg_cuda_shape *s = &cu->shape;
-    return dg_cuda_matrix_of(table)->slabs && !cu->batch->given && !cu->batch->out.logits &&
-           !s->changed && !s->special && !s->listed && !s->asked;
-}
-
-static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n)
-{
-    const dg_batch *b = cu->batch;
-    int n_vocab = a->table->n_out;
-    size_t words = (size_t)n * (size_t)n_vocab, before = (size_t)first * (size_t)n_vocab;
-    /* p's memory holds the logits that a watcher wants, before p needs it */
-    float *logits = b->out.logits && !b->given ? cu->words.p : NULL;
-    const dg_cuda_matrix *table = dg_cuda_soft_of((const dg_cuda_weight *)a->table->data);
-    bool forgets = without_z(cu, a->table);
-    dg_cuda_words_args args = {
-        .w = forgets ? dg_cuda_words_without_z(cu->words) : cu->words,
-        .n_row = n,
-        .n_vocab = n_vocab,
-        .row = cu->on_device.word + first,
-        .softcap = a->softcap,
-        .given = b->given != NULL,
-        .logits = logits,
-        .changed = cu->shape.changed,
-        .special = cu->shape.special,
-        .listed = cu->shape.listed,
-        .form = table->slabs && !b->given ? dg_cuda_form_of(table->type) : DG_CUDA_F32,
-        .leaves = forgets || (table->slabs && !b->given && cu->shape.soft && !logits),
-        .drop = cu->exact ? 0 : DG_CUDA_SOFT_DROP,
-        .gathers = !cu->exact,
-        .out = found_from(&cu->found, first)};
-    if (b->given)
-        cu->base.upload(&cu->base, cu->words.z, b->given + before, words * sizeof(float));
-    else
-        head(cu, a, first, &args);
-    dg_cuda_failed(cu, dg_cuda_words_find(cu->stream, &args), "the vocabulary");
-    if (cu->shape.asked)
-        dg_cuda_failed(cu, dg_cuda_words_answer(cu->stream, &args), "the vocabulary");
-    if (logits)
-        cu->base.download(&cu->base, b->out.logits + before, logits, words * sizeof(float));
-    if (!cu->shape.soft)
-        return;
-    if (first + n == b->n_row - b->n_encode)
-        dg_cuda_results_are_there(cu);
-    if (!cu->error)
-        dg_cuda_failed(cu,
-                       dg_cuda_words_soft(cu->stream, &args, table, dg_cuda_matrix_of(a->table),
-                                          a->soft_scale),
-                       "the soft embedding");
-}
-
-void dg_cuda_vocabulary_stage(dg_backend *be, const dg_vocabulary_args *a)
-{
-    dg_cuda *cu = dg_cuda_of(be);
-    int n = cu->batch->n_row - cu->batch->n_encode;
-    int most = dg_min(n, without_z(cu, a->table) ? cu->word_rows : DG_CUDA_WORD_ROWS);
-    for (int first = 0; !dg_cuda_idle(cu) && first < n; first += most)
-        read_rows(cu, a, first, dg_min(most, n - first));
-    cu->headed = NULL;
 }
