@@ -17,7 +17,7 @@ dgemma_status dg_canvas_init(dg_canvas *c, int capacity, dgemma_error *err)
         .uniform = dg_calloc(n, sizeof *c->uniform),
         .previous = dg_calloc(n, sizeof *c->previous),
         .noise = dg_calloc(n, sizeof *c->noise),
-        .order = dg_calloc(n, sizeof *c->order),
+        .order = dg_calloc(n, 2 * sizeof *c->order),
         .pins = {.at = dg_calloc(n, sizeof *c->pins.at),
                  .token = dg_calloc(n, sizeof *c->pins.token)},
         .settle = {.token = dg_calloc(n, sizeof *c->settle.token),

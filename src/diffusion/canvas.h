@@ -50,7 +50,7 @@ typedef struct dg_canvas {
     dg_stability stability;
     int32_t *previous; /* [n] the last step's arg-max */
     int32_t *noise;    /* [n] scratch */
-    int *order;        /* [n] scratch */
+    int *order;        /* [2 n] scratch */
     int capacity;
 } dg_canvas;
 

@@ -1,47 +1,45 @@
 #include "diffusion/sampler.h"
-#include <stdbool.h>
+#include <string.h>
 
-static bool comes_before(const float *entropy, int a, int b)
+/* In whose order the entropies are; -0 is 0. */
+static uint32_t rank_of(float entropy)
 {
-    return entropy[a] < entropy[b] || (entropy[a] == entropy[b] && a < b);
+    float h = entropy + 0.0f;
+    uint32_t bits;
+    memcpy(&bits, &h, sizeof bits);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* Lets order[i] sink into the heap below it: the position of the largest entropy is on top. */
-static void sift_down(int *order, int n, int i, const float *entropy)
+/* A byte at a time from the lowest on, equals in the order in which they are: the host sorts while
+ * a device waits for the next canvas, and where comparing is a guess each wrong one costs more than
+ * a byte. `other` is scratch of n numbers, too. */
+static void sort_by_entropy(int *order, int *other, const float *entropy, int n)
 {
-    for (;;) {
-        int child = 2 * i + 1;
-        if (child >= n)
-            return;
-        if (child + 1 < n && comes_before(entropy, order[child], order[child + 1]))
-            child++;
-        if (!comes_before(entropy, order[i], order[child]))
-            return;
-        int t = order[i];
-        order[i] = order[child];
-        order[child] = t;
-        i = child;
-    }
-}
-
-/* Heap sort: no memory, no recursion, n log n on any input. */
-static void sort_by_entropy(int *order, const float *entropy, int n)
-{
-    for (int i = 0; i < n; i++)
+    enum { BYTES = 4 };
+    int begin[BYTES][256] = {{0}};
+    for (int i = 0; i < n; i++) {
+        uint32_t rank = rank_of(entropy[i]);
         order[i] = i;
-    for (int i = n / 2 - 1; i >= 0; i--)
-        sift_down(order, n, i, entropy);
-    for (int last = n - 1; last > 0; last--) {
-        int t = order[0];
-        order[0] = order[last];
-        order[last] = t;
-        sift_down(order, last, 0, entropy);
+        for (int b = 0; b < BYTES; b++)
+            begin[b][rank >> 8 * b & 255]++;
+    }
+    for (int b = 0; b < BYTES; b++) { /* an even number: the last is into `order` */
+        for (int v = 0, before = 0; v < 256; v++) {
+            int here = begin[b][v];
+            begin[b][v] = before;
+            before += here;
+        }
+        for (int i = 0; i < n; i++)
+            other[begin[b][rank_of(entropy[order[i]]) >> 8 * b & 255]++] = order[i];
+        int *t = order;
+        order = other;
+        other = t;
     }
 }
 
 int dg_sampler_accept(uint8_t *accepted, int *order, const float *entropy, int n, float bound)
 {
-    sort_by_entropy(order, entropy, n);
+    sort_by_entropy(order, order + n, entropy, n);
 
     /* As the reference, rank by rank: the running sum in double, each prefix sum rounded to float
      * before h is taken off. Rounding may let a rank in behind one that was left out. */

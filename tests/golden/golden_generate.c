@@ -432,7 +432,7 @@ static dgemma_status decisions(fixture *fx, const record *r, dgemma_error *err)
 {
     size_t n = (size_t)r->n;
     uint8_t *accepted = dg_calloc(n, 1);
-    int *order = dg_calloc(n, sizeof *order);
+    int *order = dg_calloc(n, 2 * sizeof *order);
     int32_t *canvas = dg_calloc(n, sizeof *canvas);
     dgemma_status st = accepted && order && canvas ? decide(fx, r, accepted, order, canvas, err)
                                                    : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");

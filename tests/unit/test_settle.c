@@ -119,7 +119,7 @@ START_TEST(a_canvas_goes_by_its_options)
     ck_assert_int_eq(dg_canvas_init(&c, MOST, NULL), DGEMMA_OK);
     dg_draws draws = dg_draws_seeded(3, 7);
     int32_t token[MOST] = {0}, previous[MOST] = {0};
-    int run[MOST], order[MOST], n_stable = 0, n_pinned = 0, n_cut = 0;
+    int run[MOST], order[2 * MOST], n_stable = 0, n_pinned = 0, n_cut = 0;
     uint8_t accepted[MOST];
     dg_settle settle = {.token = token, .run = run};
     for (uint32_t k = 0; k < N_CANVAS; k++) {
