@@ -252,9 +252,8 @@ static void cuda_close(dg_backend *be)
     cuda_free(be, cu->tower.scratch);
     dg_cuda_answers_free(cu);
     cuda_free(be, cu->device_blob);
-    cuda_free(be, cu->found_memory);
     cudaFreeHost(cu->host_blob);
-    cudaFreeHost(cu->host_found_memory);
+    cudaFreeHost(cu->found_memory);
     close_streams(cu);
     dg_free(cu);
 }

@@ -5,7 +5,9 @@
  * the graph, which takes the batch from the host's memory first.
  *
  * finish() waits for the results, not for the soft embedding behind them, which is a graph of its
- * own: whatever uses the device afterwards is behind it in the stream. */
+ * own: whatever uses the device afterwards is behind it in the stream. Kernels write what they find
+ * into the host's memory: a few bytes a row, and a copy behind them would be one more thing that
+ * the host waits for. */
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
@@ -50,7 +52,6 @@ static size_t place(dg_cuda_batch *b, unsigned char *base, int n_row, int n_segm
     return at;
 }
 
-/* What few ask for comes last: fetch_found() leaves it there. */
 static size_t place_found(dg_cuda_findings *f, unsigned char *base, int n_row)
 {
     size_t rows = (size_t)n_row, at = 0;
@@ -76,9 +77,7 @@ static size_t place_found(dg_cuda_findings *f, unsigned char *base, int n_row)
 size_t dg_cuda_batch_bytes(const dg_plan *plan)
 {
     dg_cuda_batch b;
-    dg_cuda_findings f;
-    return taken(place(&b, NULL, plan->n_row, plan->n_segment) + FIRST_TAIL_BYTES) +
-           place_found(&f, NULL, plan->n_row);
+    return taken(place(&b, NULL, plan->n_row, plan->n_segment) + FIRST_TAIL_BYTES);
 }
 
 /* Makes the blob so large that behind the largest batch the tail has tail_bytes; graphs know the
@@ -105,13 +104,10 @@ static bool blob_room(dg_cuda *cu, size_t tail_bytes)
 dgemma_status dg_cuda_batch_plan(dg_cuda *cu, dgemma_error *err)
 {
     cu->base.free(&cu->base, cu->device_blob);
-    cu->base.free(&cu->base, cu->found_memory);
-    cudaFreeHost(cu->host_found_memory);
-    cu->device_blob = cu->found_memory = cu->host_found_memory = NULL;
+    cudaFreeHost(cu->found_memory);
+    cu->device_blob = cu->found_memory = NULL;
     size_t found_bytes = place_found(&cu->found, NULL, cu->plan.n_row);
-    cu->found_memory = cu->base.alloc(&cu->base, found_bytes);
-    if (!cu->found_memory || cudaMallocHost(&cu->host_found_memory, found_bytes) ||
-        !blob_room(cu, FIRST_TAIL_BYTES))
+    if (cudaMallocHost(&cu->found_memory, found_bytes) || !blob_room(cu, FIRST_TAIL_BYTES))
         return dg_fail(err, DGEMMA_E_NOMEM,
                        "%zu MiB for batches of %d rows do not fit on the device: %zu MiB are left",
                        (dg_cuda_batch_bytes(&cu->plan) >> 20) + 1, cu->plan.n_row,
@@ -323,11 +319,21 @@ static dg_cuda_marks *marks_of(dg_cuda *cu)
     return &cu->marks[cu->turn];
 }
 
-void dg_cuda_mark_begin(dg_cuda *cu)
+static void record_begin(dg_cuda *cu)
+{
+    dg_cuda_failed(cu, cudaEventRecord(marks_of(cu)->from, cu->stream), "a pass");
+}
+
+static void next_marks(dg_cuda *cu)
 {
     cu->turn ^= 1;
     marks_of(cu)->rest = false;
-    dg_cuda_failed(cu, cudaEventRecord(marks_of(cu)->from, cu->stream), "a pass");
+}
+
+void dg_cuda_mark_begin(dg_cuda *cu)
+{
+    next_marks(cu);
+    record_begin(cu);
 }
 
 static void begin_capture(dg_cuda *cu)
@@ -355,11 +361,9 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     }
     size_t at = 0, answered = 0, rows = (size_t)batch->n_row;
     cu->class_of = NULL;
-    int n_canvas = batch->n_row - batch->n_encode;
     place(&cu->on_host, cu->host_blob, batch->n_row, batch->n_segment);
     place(&cu->on_device, cu->device_blob, batch->n_row, batch->n_segment);
-    place_found(&cu->found, cu->found_memory, n_canvas);
-    cu->found_bytes = place_found(&cu->host_found, cu->host_found_memory, n_canvas);
+    place_found(&cu->found, cu->found_memory, batch->n_row - batch->n_encode);
     if (batch->token) {
         memcpy(cu->on_host.token, batch->token, rows * sizeof *batch->token);
         memcpy(cu->on_host.position, batch->position, rows * sizeof *batch->position);
@@ -367,9 +371,7 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     for (int i = 0; i < batch->n_segment; i++)
         fill_segment(cu, batch, i, &at, &answered);
     size_t bytes = (size_t)(cu->on_host.tail - (unsigned char *)cu->host_blob) + at;
-    dg_cuda_mark_begin(cu);
-    if (cu->error)
-        return;
+    next_marks(cu);
     cu->shape = shape_of(batch, taken(bytes));
     if (!batch->watched && !batch->given) {
         dg_cuda_graph *g = graph_for(cu, &cu->shape);
@@ -379,6 +381,8 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
         if (cu->capture)
             begin_capture(cu);
     }
+    if (!cu->replay && !cu->capture)
+        record_begin(cu);
     if (!dg_cuda_idle(cu))
         dg_cuda_failed(
             cu, dg_cuda_take(cu->stream, cu->device_blob, cu->host_blob, cu->shape.batch_bytes),
@@ -396,17 +400,8 @@ static void end_capture(dg_cuda *cu, cudaGraphExec_t *out)
     dg_cuda_failed(cu, error, "keeping a pass");
 }
 
-/* From the device into pinned memory: no more than was asked for. */
-static void fetch_found(dg_cuda *cu, cudaStream_t stream)
+static void fetch_answers(dg_cuda *cu, cudaStream_t stream)
 {
-    size_t bytes =
-        cu->batch->out.logprob
-            ? cu->found_bytes
-            : (size_t)((unsigned char *)cu->found.logprob - (unsigned char *)cu->found_memory);
-    dg_cuda_failed(cu,
-                   cudaMemcpyAsync(cu->host_found_memory, cu->found_memory, bytes,
-                                   cudaMemcpyDeviceToHost, stream),
-                   "the results");
     if (cu->answer_bytes)
         dg_cuda_failed(cu,
                        cudaMemcpyAsync(cu->host_answers, cu->answers, cu->answer_bytes,
@@ -414,14 +409,16 @@ static void fetch_found(dg_cuda *cu, cudaStream_t stream)
                        "the answers");
 }
 
-/* Fetches the results beside what the stream does next. */
-static void fetch_aside(dg_cuda *cu)
+/* The results are there; answers come beside what the stream does next. */
+static void mark_found(dg_cuda *cu)
 {
     dg_cuda_marks *m = marks_of(cu);
     m->rest = true;
     dg_cuda_failed(cu, cudaEventRecord(m->found, cu->stream), "the results");
+    if (!cu->answer_bytes)
+        return;
     dg_cuda_failed(cu, cudaStreamWaitEvent(cu->side, m->found, 0), "the results");
-    fetch_found(cu, cu->side);
+    fetch_answers(cu, cu->side);
     dg_cuda_failed(cu, cudaEventRecord(cu->fetched, cu->side), "the results");
 }
 
@@ -431,7 +428,7 @@ void dg_cuda_results_are_there(dg_cuda *cu)
     if (cu->error || cu->replay || cu->batch->watched || cu->batch->given)
         return;
     if (!cu->capture) {
-        fetch_aside(cu);
+        mark_found(cu);
         return;
     }
     end_capture(cu, &graph_for(cu, &cu->shape)->exec);
@@ -442,7 +439,7 @@ void dg_cuda_results_are_there(dg_cuda *cu)
 static void hand_out(dg_cuda *cu, int n)
 {
     const dg_findings *out = &cu->batch->out;
-    const dg_cuda_findings *from = &cu->host_found;
+    const dg_cuda_findings *from = &cu->found;
     size_t rows = (size_t)n;
     cu->n_gathered = 0;
     for (int i = 0; i < n; i++)
@@ -466,11 +463,11 @@ static void hand_out(dg_cuda *cu, int n)
 static void launch_graphs(dg_cuda *cu)
 {
     const dg_cuda_graph *g = graph_for(cu, &cu->shape);
-    dg_cuda_failed(cu, cudaEventRecord(marks_of(cu)->from, cu->stream), "a pass");
+    record_begin(cu);
     dg_cuda_failed(cu, cudaGraphLaunch(g->exec, cu->stream), "a pass");
     if (!g->rest || cu->error)
         return;
-    fetch_aside(cu);
+    mark_found(cu);
     dg_cuda_failed(cu, cudaGraphLaunch(g->rest, cu->stream), "the soft embedding");
 }
 
@@ -500,9 +497,10 @@ static void wait_for_pass(dg_cuda *cu)
     if (!cu->error)
         dg_cuda_failed(cu, cudaEventRecord(m->to, cu->stream), "a pass");
     if (!cu->error && !m->rest && cu->batch && cu->batch->n_row > cu->batch->n_encode)
-        fetch_found(cu, cu->stream);
-    cudaError_t error = !cu->error && m->rest ? cudaEventSynchronize(cu->fetched)
-                                              : cudaStreamSynchronize(cu->stream);
+        fetch_answers(cu, cu->stream);
+    cudaError_t error = !cu->error && m->rest
+                            ? cudaEventSynchronize(cu->answer_bytes ? cu->fetched : m->found)
+                            : cudaStreamSynchronize(cu->stream);
     dg_cuda_failed(cu, error, "a pass");
     cu->device_seconds = cu->error ? 0 : device_seconds(cu);
     if (cu->error)

@@ -105,10 +105,9 @@ typedef struct dg_cuda {
     int32_t *part_counter; /* zero between launches */
     unsigned char *canvas; /* the canvases' pages of one layer */
     dg_cuda_words words;
-    int word_rows; /* of the vocabulary end without logits that are worked on together */
-    dg_cuda_findings found, host_found; /* device, and pinned host memory */
-    void *found_memory, *host_found_memory;
-    size_t found_bytes; /* of this pass, lists included */
+    int word_rows;          /* of the vocabulary end without logits that are worked on together */
+    dg_cuda_findings found; /* in pinned memory, which kernels write to */
+    void *found_memory;
 
     void *answers, *host_answers; /* to what rows are asked, on the device and in pinned memory */
     size_t answer_bytes, answer_room; /* of this pass, of the memory */

@@ -69,7 +69,8 @@ typedef struct dg_cuda_word_row {
     dg_cuda_asked asked;
 } dg_cuda_word_row;
 
-/* What comes back of all rows: arrays in one piece of memory. */
+/* What comes back of all rows: arrays in one piece of memory, which may be the host's: they are
+ * written once, and hardly read. */
 typedef struct dg_cuda_findings {
     float *entropy;
     int32_t *argmax, *drawn;
