@@ -5,7 +5,6 @@
 #include "cuda/cuda_experts.cuh"
 #include "cuda/cuda_rows.cuh"
 
-enum { SORT_THREADS = 256, SORT_FEW = 8, SORT_MANY = 32 };
 enum { COMBINE_THREADS = 256, NARROW_THREADS = 256 };
 
 /* ---- sorting ---- */
@@ -122,54 +121,54 @@ static __device__ __forceinline__ some_pairs<EACH> pairs_from(const dg_sort_job 
     return some;
 }
 
-/* Every pair counts for its expert; a first run of pairs stays in registers. */
-template <int EACH>
+/* Every pair counts for its expert. Of each EACH pairs a thread marks those of the block's own. */
+template <int THREADS, int EACH>
 static __device__ __forceinline__ void count_pairs(const dg_sort_job &job, int *count,
-                                                   const some_pairs<EACH> &first_run)
+                                                   uint32_t *mark, int own)
 {
-    some_pairs<EACH> now = first_run;
-    for (int base = 0; base < job.n_pair; base += SORT_THREADS * EACH) {
-        if (base > 0)
-            now = pairs_from<EACH>(job, base + (int)threadIdx.x * EACH);
+#pragma unroll 1
+    for (int word = (int)threadIdx.x; word * EACH < job.n_pair; word += THREADS) {
+        some_pairs<EACH> some = pairs_from<EACH>(job, word * EACH);
+        uint32_t marks = 0;
 #pragma unroll
-        for (int i = 0; i < EACH; i++)
-            if (now.expert[i] >= 0)
-                atomicAdd(&count[now.expert[i]], 1);
+        for (int i = 0; i < EACH; i++) {
+            if (some.expert[i] >= 0)
+                atomicAdd(&count[some.expert[i]], 1);
+            marks |= (uint32_t)(some.expert[i] == own) << i;
+        }
+        mark[word] = marks;
     }
 }
 
-/* The expert's pairs get places from `placed` on, in the order of their numbers. */
-template <int EACH>
-static __device__ __forceinline__ void place_pairs(const dg_sort_job &job, int expert, int placed,
-                                                   const some_pairs<EACH> &first_run)
+/* The marked pairs get places from `placed` on, in the order of their numbers. A thread has the
+ * marks that it made. */
+template <int THREADS, int EACH>
+static __device__ __forceinline__ void place_pairs(const dg_sort_job &job, const uint32_t *mark,
+                                                   int placed)
 {
-    __shared__ int sums[SORT_THREADS / 32];
-    some_pairs<EACH> now = first_run;
-    for (int base = 0; base < job.n_pair; base += SORT_THREADS * EACH) {
-        int first = base + (int)threadIdx.x * EACH, mine = 0, total;
-        if (base > 0)
-            now = pairs_from<EACH>(job, first);
-#pragma unroll
-        for (int i = 0; i < EACH; i++)
-            mine += now.expert[i] == expert;
-        int at = placed + sum_before<SORT_THREADS / 32>(mine, &total, sums);
-#pragma unroll
-        for (int i = 0; i < EACH; i++)
-            if (now.expert[i] == expert) {
-                job.row[at] = (first + i) / job.n_used;
-                job.place[first + i] = at++;
-            }
+    __shared__ int sums[THREADS / 32];
+#pragma unroll 1
+    for (int base = 0; base * EACH < job.n_pair; base += THREADS) {
+        int word = base + (int)threadIdx.x, total;
+        uint32_t marks = word * EACH < job.n_pair ? mark[word] : 0;
+        int at = placed + sum_before<THREADS / 32>(__popc(marks), &total, sums);
+        for (; marks; marks &= marks - 1) {
+            int pair = word * EACH + __ffs((int)marks) - 1;
+            job.row[at] = pair / job.n_used;
+            job.place[pair] = at++;
+        }
         placed += total;
     }
 }
 
 /* Block `block` of those that make bytes of rows: a unit a warp, or eight values a thread. */
+template <int THREADS>
 static __device__ __forceinline__ void narrow_some(const dg_sort_job &job, const dg_byte_rows &rows,
                                                    int block)
 {
-    int unit = block * (SORT_THREADS / 32) + (int)threadIdx.x / 32;
+    int unit = block * (THREADS / 32) + (int)threadIdx.x / 32;
     if (job.groups.out)
-        narrow_blocks(job.groups, (size_t)block * SORT_THREADS + threadIdx.x);
+        narrow_blocks(job.groups, (size_t)block * THREADS + threadIdx.x);
     else if (unit < rows.n_row * rows.n_unit)
         narrow_unit(rows, unit / rows.n_unit, unit % rows.n_unit);
 }
@@ -177,32 +176,31 @@ static __device__ __forceinline__ void narrow_some(const dg_sort_job &job, const
 /* A block for each expert: counts the pairs of all, finds where its own begin, and places them.
  * Further blocks, if any, make bytes of rows, which do not wait for the routes where the rows are
  * older than those. */
-template <int EACH>
-static __global__ void __launch_bounds__(SORT_THREADS)
-    sort_pairs(dg_sort_job job, dg_byte_rows rows)
+template <int THREADS, int EACH>
+static __global__ void __launch_bounds__(THREADS) sort_pairs(dg_sort_job job, dg_byte_rows rows)
 {
     DG_SHARED(shared);
     int *count = (int *)shared, expert = (int)blockIdx.x, t = (int)threadIdx.x;
+    uint32_t *mark = (uint32_t *)(count + job.n_expert);
     if (expert >= job.n_expert) {
         if (job.older_rows)
-            narrow_some(job, rows, expert - job.n_expert);
+            narrow_some<THREADS>(job, rows, expert - job.n_expert);
         dg_grid_wait();
         dg_grid_launch_next();
         if (!job.older_rows)
-            narrow_some(job, rows, expert - job.n_expert);
+            narrow_some<THREADS>(job, rows, expert - job.n_expert);
         return;
     }
-    for (int e = t; e < job.n_expert; e += SORT_THREADS)
+    for (int e = t; e < job.n_expert; e += THREADS)
         count[e] = 0;
     __syncthreads();
     dg_grid_wait();
     dg_grid_launch_next();
-    some_pairs<EACH> first_run = pairs_from<EACH>(job, t * EACH);
-    count_pairs(job, count, first_run);
+    count_pairs<THREADS, EACH>(job, count, mark, expert);
     __syncthreads();
     int n = count[expert];
     expert_place place = find_place(job, count, expert);
-    place_pairs(job, expert, place.first, first_run);
+    place_pairs<THREADS, EACH>(job, mark, place.first);
     list_tiles(job, expert, place.first, n, place.tiles);
     list_pieces(job, expert, n, place);
     if (t == 0) {
@@ -210,24 +208,36 @@ static __global__ void __launch_bounds__(SORT_THREADS)
         if (expert == job.n_expert - 1)
             job.start[job.n_expert] = place.first + n;
     }
-    if (expert == 0 && t < DG_PIECE_COUNTERS) {
-        job.counter[t] = 0;
+    for (int i = t; expert == 0 && i < DG_PIECE_COUNTERS; i += THREADS)
+        job.counter[i] = 0;
+    if (expert == 0 && t == 0)
         *job.n_piece = place.all_pieces;
-    }
 }
+
+template <int THREADS, int EACH>
+static cudaError_t launch_sort(cudaStream_t stream, const dg_sort_job &job,
+                               const dg_byte_rows &rows)
+{
+    const dg_byte_blocks *groups = &job.groups;
+    int each = groups->out ? THREADS : THREADS / 32, units = groups->out
+                                                                 ? groups->n_row * (groups->ld / 8)
+                                                             : rows.out ? rows.n_row * rows.n_unit
+                                                                        : 0;
+    size_t words = (size_t)job.n_expert + (size_t)(job.n_pair + EACH - 1) / EACH;
+    return DG_LAUNCH((sort_pairs<THREADS, EACH>),
+                     dim3((unsigned)(job.n_expert + (units + each - 1) / each)), THREADS,
+                     words * sizeof(uint32_t), stream, job, rows);
+}
+
+/* With few pairs nothing hides the sorting, and many threads are quickest. With many it is beside
+ * the dense branch, whose blocks leave a quarter of each multiprocessor no more than one warp of 32
+ * registers: a block of four such warps finds room. */
+enum { SORT_FEW = 2048 };
 
 cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job, const dg_byte_rows *rows)
 {
-    const dg_byte_blocks *groups = &job->groups;
-    int each = groups->out ? (int)SORT_THREADS : SORT_THREADS / 32,
-        units = groups->out ? groups->n_row * (groups->ld / 8)
-                : rows->out ? rows->n_row * rows->n_unit
-                            : 0;
-    dim3 grid((unsigned)(job->n_expert + (units + each - 1) / each));
-    size_t shared = (size_t)job->n_expert * sizeof(int);
-    if (job->n_pair <= SORT_THREADS * SORT_FEW)
-        return DG_LAUNCH(sort_pairs<SORT_FEW>, grid, SORT_THREADS, shared, stream, *job, *rows);
-    return DG_LAUNCH(sort_pairs<SORT_MANY>, grid, SORT_THREADS, shared, stream, *job, *rows);
+    return job->n_pair <= SORT_FEW ? launch_sort<256, 8>(stream, *job, *rows)
+                                   : launch_sort<128, 8>(stream, *job, *rows);
 }
 
 /* ---- h as bytes ---- */
