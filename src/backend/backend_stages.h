@@ -105,12 +105,14 @@ typedef struct dg_attention_out_args {
 } dg_attention_out_args;
 
 /* out = RMSNorm( down( gelu(gate a) * (up a) ), post_norm ),  a = RMSNorm(x, norm). The experts of
- * the layer start from the same rows of x: a backend may make their norm with this one. */
+ * the layer and its router start from the same rows of x: a backend may make their norm with this
+ * one, and begin with the router. */
 typedef struct dg_dense_args {
     float *out;
     const float *x;
     const dg_mlp_weights *w;
     const dg_expert_weights *experts;
+    const dg_router_weights *router;
     dg_rows rows;
 } dg_dense_args;
 

@@ -352,7 +352,7 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     cu->experts_x = NULL;
     cu->n_angles = 0;
     memset(cu->angles, 0, sizeof cu->angles);
-    cu->routed_aside = false;
+    cu->route_begun = cu->routed_aside = false;
     cu->n_pass++;
     if (cudaSetDevice(cu->device) || !blob_room(cu, tail_bytes(cu, batch)) ||
         !dg_cuda_answers_room(cu, batch)) {

@@ -81,8 +81,8 @@ typedef struct dg_cuda {
     cudaEvent_t fetched;
     double device_seconds; /* of the last pass, */
     int n_gathered;        /* and its rows whose soft embedding was gathered */
-    /* Beside it, what the dense branch of a layer and its router do at the same time: the router
-     * begins at `parted`, and `sorted` is where the experts may begin. */
+    /* Beside it, what the dense branch of a layer and its router do at the same time: the router,
+     * or its choice, begins at `parted`, and `sorted` is where the experts may begin. */
     cudaStream_t side;
     cudaEvent_t parted, sorted;
     cudaError_t error; /* the first; sticks until finish() */
@@ -129,7 +129,8 @@ typedef struct dg_cuda {
     dg_cuda_soft_join_args soft_joined;
     dg_cuda_choices choices; /* of the experts' rows that join() sums */
     const float *experts_x;  /* rows of x whose norm for the experts has been made, or NULL */
-    bool routed_aside;       /* the router of these rows is on the side stream */
+    bool route_begun;        /* the products of their router have been made, */
+    bool routed_aside;       /* its choice is on the side stream */
     const float *headed;     /* rows whose norm for the head has been made, or NULL */
     dg_cuda_shape shape;
     bool replay, capture;
@@ -161,7 +162,7 @@ typedef struct dg_cuda_weight {
     dg_dtype staged;      /* as it is sent; another type than the matrix's: made narrower there */
     bool gated;           /* gate or up of experts */
     bool down;            /* down of experts */
-    const float *plain;   /* the router's: float rows without padding */
+    const void *plain;    /* the router's: rows of the matrix's type without padding */
     void *memory, *scale; /* what it owns on the device */
     /* the table once more, as the head and the soft embedding multiply it; or NULL */
     const struct dg_cuda_weight *head, *soft;

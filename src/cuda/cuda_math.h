@@ -333,22 +333,32 @@ typedef struct dg_cuda_embed_args {
 } dg_cuda_embed_args;
 cudaError_t dg_cuda_embed(cudaStream_t stream, const dg_cuda_embed_args *a);
 
-/* logits = W (RMSNorm(x) * scale / sqrt(n)), W float [n_expert, n]; p = softmax(logits); the n_used
+/* logits = W (RMSNorm(x) * scale / sqrt(n)), W [n_expert, n]; p = softmax(logits); the n_used
  * largest, lowest index first on ties; weight = p / sum of those * expert_scale. In float, one
- * order of sums for every row. */
+ * order of sums for every row and both types of W. */
 typedef struct dg_cuda_route_args {
     int32_t *expert;
     float *weight; /* [n_row, n_used] both */
-    const float *x, *scale, *w, *expert_scale;
+    const float *x, *scale, *expert_scale;
+    const void *w;
+    dg_dtype w_type; /* DG_F32 or DG_BF16 */
     int n_row, n, n_expert, n_used;
     float eps;
     void *scratch;       /* dg_cuda_route_bytes() */
-    bool follows_stream; /* it is the first on its stream behind another's work */
+    bool follows_stream; /* the first launch is the first on its stream behind another's work */
     dg_cuda_adapted adapted;
     const dg_low_rank *low; /* of W; NULL: no row has any */
 } dg_cuda_route_args;
 size_t dg_cuda_route_bytes(int max_row, int n, int n_expert);
 cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_args *a);
+
+/* Its two steps: products into scratch, for which neither expert nor weight nor n_used is looked
+ * at, and the choice. */
+cudaError_t dg_cuda_route_multiply(cudaStream_t stream, const dg_cuda_route_args *a);
+cudaError_t dg_cuda_route_pick(cudaStream_t stream, const dg_cuda_route_args *a);
+
+/* Whether the products take all of each multiprocessor, so that nothing is beside them. */
+bool dg_cuda_route_many(const dg_cuda_route_args *a);
 
 /* ---- attention (cuda_attention.cu) ---- */
 

@@ -2,33 +2,18 @@
  * ROUTE_EXPERTS experts and ROUTE_PART values of k, of which its warps take chunks in turn, from
  * memory into registers. What warps have is added up in their order through little shared memory,
  * so that a block finds room beside one of a dense product; a canvas of 256 rows of 2816 values
- * over 128 experts is 128 blocks. The norm's factor is the same for a whole row and is applied
- * behind the sums. The second adds the parts in order and picks: a warp a row. Every sum runs in
- * the order that follows from the row's length alone.
- *
- * Products are made on tensor cores, of floats in two parts of eleven bits: the first parts', and
- * the first of each with the second of the other. What is left out is below 2^-22 of a product. */
-#include "cuda/cuda_math.h"
+ * over 128 experts is 128 blocks. Many rows have a form of their own (cuda_router_many.cu), with
+ * the same bits. The norm's factor is the same for a whole row and is applied behind the sums. The
+ * second launch adds the parts in order and picks: a warp a row. */
+#include "cuda/cuda_router.cuh"
 #include <math.h>
-#include "cuda/cuda_device.cuh"
+#include "cuda/cuda_product.cuh"
 
-enum { ROUTE_ROWS = 32, ROUTE_EXPERTS = 64, ROUTE_PART = 352, ROUTE_CHUNK = 16 };
-enum { ROUTE_WARPS = 4, ROUTE_THREAD = 32 * ROUTE_WARPS };
+enum { ROUTE_WARPS = ROUTE_SHARES, ROUTE_THREAD = 32 * ROUTE_WARPS };
 
 /* Sums of warps meet ROUTE_MEET tiles of 8 experts at a time. */
 enum { ROUTE_MEET = 2, ROUTE_MET = 2 * ROUTE_MEET * 4 };
 enum { MAX_EXPERT = 1024, MAX_USED = 64 };
-
-static __host__ __device__ __forceinline__ int route_parts(int n)
-{
-    return (n + ROUTE_PART - 1) / ROUTE_PART;
-}
-
-/* Sums of one row and part: n_expert products, then the squares of x. */
-static __host__ __device__ __forceinline__ size_t route_ld(int n_expert)
-{
-    return (size_t)(n_expert + 4) / 4 * 4;
-}
 
 extern "C" size_t dg_cuda_route_bytes(int max_row, int n, int n_expert)
 {
@@ -41,58 +26,80 @@ extern "C" size_t dg_cuda_route_bytes(int max_row, int n, int n_expert)
  * whole blocks and chunks. */
 enum route_lines { ROUTE_ANY, ROUTE_FOURS, ROUTE_WHOLE };
 
-/* Values k ... k + 3 of a line, zeros beyond n. */
-template <route_lines LINES>
-static __device__ __forceinline__ float4 route_four(const float *lines, int line, int k, int n)
+/* Up to four values of which some are behind the last one. */
+static __device__ __forceinline__ void some_of(float4 *four, const void *from, int n)
 {
-    const float *at = lines + (size_t)line * (size_t)n + (size_t)k;
-    if (k >= n)
-        return make_float4(0, 0, 0, 0);
-    if (LINES != ROUTE_ANY)
-        return __ldcg((const float4 *)at);
-    return make_float4(at[0], k + 1 < n ? at[1] : 0, k + 2 < n ? at[2] : 0, k + 3 < n ? at[3] : 0);
+    const float *at = (const float *)from;
+    *four = make_float4(at[0], n > 1 ? at[1] : 0, n > 2 ? at[2] : 0, n > 3 ? at[3] : 0);
 }
 
-/* A lane's values of a chunk: of rows lane / 4 + 8 i and of experts alike, the four values from
- * 4 (lane % 4) on. They are the fragments of two products of eight values of k, in an order of k
- * that both sides share. Beyond the last row or expert are the last one's, of which nothing is
+static __device__ __forceinline__ void some_of(uint2 *four, const void *from, int n)
+{
+    const uint16_t *at = (const uint16_t *)from;
+    *four = make_uint2(at[0] | (n > 1 ? (uint32_t)at[1] : 0) << 16,
+                       (n > 2 ? at[2] : 0u) | (n > 3 ? (uint32_t)at[3] : 0) << 16);
+}
+
+/* Values k ... k + 3 of a line, zeros beyond n. */
+template <route_lines LINES, class F>
+static __device__ __forceinline__ F route_four(const void *lines, int line, int k, int n)
+{
+    const unsigned char *at =
+        (const unsigned char *)lines + ((size_t)line * (size_t)n + (size_t)k) * (sizeof(F) / 4);
+    F four = {};
+    if (k >= n)
+        return four;
+    if (LINES != ROUTE_ANY)
+        return __ldcg((const F *)at);
+    some_of(&four, at, n - k);
+    return four;
+}
+
+/* A lane's values of a chunk. Beyond the last row or expert are the last one's, of which nothing is
  * stored. */
-struct route_chunk {
-    float4 x[ROUTE_ROWS / 8], w[ROUTE_EXPERTS / 8], scale;
+template <class W> struct route_chunk {
+    float4 x[ROUTE_ROWS / 8], scale;
+    W w[ROUTE_EXPERTS / 8];
 };
 
 /* Where a lane's values begin: of whole blocks an instruction a load finds them. */
 struct route_source {
-    const float *x, *w, *scale;
+    const float *x, *scale;
+    const unsigned char *w;
     int n, first_row, first_expert;
 };
 
+template <class W>
 static __device__ __forceinline__ route_source source_of(const dg_cuda_route_args &a, int first_row,
                                                          int first_expert)
 {
     int line = (int)threadIdx.x % 32 / 4, k = (int)threadIdx.x % 4 * 4;
+    size_t of_w = (size_t)(first_expert + line) * (size_t)a.n + (size_t)k;
     return route_source{a.x + (size_t)(first_row + line) * (size_t)a.n + k,
-                        a.w + (size_t)(first_expert + line) * (size_t)a.n + k,
                         a.scale + k,
+                        (const unsigned char *)a.w + of_w * (sizeof(W) / 4),
                         a.n,
                         first_row,
                         first_expert};
 }
 
-static __device__ __forceinline__ void load_whole(route_chunk &c, const route_source &from, int k)
+template <class W>
+static __device__ __forceinline__ void load_whole(route_chunk<W> &c, const route_source &from,
+                                                  int k)
 {
-    const float *x = from.x + k, *w = from.w + k;
+    const float *x = from.x + k;
+    const unsigned char *w = from.w + (size_t)k * (sizeof(W) / 4);
 #pragma unroll
     for (int i = 0; i < ROUTE_ROWS / 8; i++)
         c.x[i] = __ldcg((const float4 *)(x + (ptrdiff_t)from.n * (8 * i)));
 #pragma unroll
     for (int i = 0; i < ROUTE_EXPERTS / 8; i++)
-        c.w[i] = __ldcg((const float4 *)(w + (ptrdiff_t)from.n * (8 * i)));
+        c.w[i] = __ldcg((const W *)(w + (ptrdiff_t)from.n * (8 * i * (int)sizeof(W) / 4)));
     c.scale = __ldcg((const float4 *)(from.scale + k));
 }
 
-template <route_lines LINES>
-static __device__ __forceinline__ void load_chunk(route_chunk &c, const dg_cuda_route_args &a,
+template <route_lines LINES, class W>
+static __device__ __forceinline__ void load_chunk(route_chunk<W> &c, const dg_cuda_route_args &a,
                                                   const route_source &from, int k)
 {
     int line = (int)threadIdx.x % 32 / 4;
@@ -103,62 +110,22 @@ static __device__ __forceinline__ void load_chunk(route_chunk &c, const dg_cuda_
     k += (int)threadIdx.x % 4 * 4;
 #pragma unroll
     for (int i = 0; i < ROUTE_ROWS / 8; i++)
-        c.x[i] = route_four<LINES>(a.x, min(from.first_row + 8 * i + line, a.n_row - 1), k, a.n);
+        c.x[i] =
+            route_four<LINES, float4>(a.x, min(from.first_row + 8 * i + line, a.n_row - 1), k, a.n);
 #pragma unroll
     for (int i = 0; i < ROUTE_EXPERTS / 8; i++)
-        c.w[i] =
-            route_four<LINES>(a.w, min(from.first_expert + 8 * i + line, a.n_expert - 1), k, a.n);
-    c.scale = route_four<LINES>(a.scale, 0, k, a.n);
+        c.w[i] = route_four<LINES, W>(a.w, min(from.first_expert + 8 * i + line, a.n_expert - 1), k,
+                                      a.n);
+    c.scale = route_four<LINES, float4>(a.scale, 0, k, a.n);
 }
 
-static __device__ __forceinline__ float square_of(const float4 &v)
-{
-    return v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
-}
-
-/* The first bits of a float, and the rest. */
-static __device__ __forceinline__ void split(uint32_t *high, uint32_t *low, float x)
-{
-    *high = __float_as_uint(x) & 0xFFFFE000u;
-    *low = __float_as_uint(x - __uint_as_float(*high));
-}
-
-typedef float route_sums[ROUTE_ROWS / 16][ROUTE_EXPERTS / 8][4];
-
-/* Tiles n and n + 1 of experts: four sums take turns, as each waits for its last product. */
-static __device__ __forceinline__ void multiply_two(route_sums acc, int n,
-                                                    const uint32_t high[ROUTE_ROWS / 16][4],
-                                                    const uint32_t low[ROUTE_ROWS / 16][4],
-                                                    const float4 w[2], int half)
-{
-    uint32_t w_high[2][2], w_low[2][2];
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        split(&w_high[i][0], &w_low[i][0], half ? w[i].z : w[i].x);
-        split(&w_high[i][1], &w_low[i][1], half ? w[i].w : w[i].y);
-    }
-#pragma unroll
-    for (int turn = 0; turn < 3; turn++)
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-#pragma unroll
-            for (int m = 0; m < ROUTE_ROWS / 16; m++)
-                dg_mma_tf32(acc[m][n + i], turn == 0 ? low[m] : high[m],
-                            turn == 1 ? w_low[i] : w_high[i]);
-}
-
-/* Two products of eight values of k: of each four the first two, then the others. */
-static __device__ __forceinline__ void multiply_chunk(route_sums acc, const route_chunk &c)
+template <class W>
+static __device__ __forceinline__ void multiply_chunk(route_sums acc, const route_chunk<W> &c)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        uint32_t high[ROUTE_ROWS / 16][4], low[ROUTE_ROWS / 16][4];
-#pragma unroll
-        for (int i = 0; i < ROUTE_ROWS / 8; i++) {
-            const float4 &v = c.x[i];
-            split(&high[i / 2][i % 2], &low[i / 2][i % 2], half ? v.z : v.x);
-            split(&high[i / 2][2 + i % 2], &low[i / 2][2 + i % 2], half ? v.w : v.y);
-        }
+        route_rows high, low;
+        split_rows(high, low, c.x, half);
 #pragma unroll
         for (int n = 0; n < ROUTE_EXPERTS / 8; n += 2)
             multiply_two(acc, n, high, low, c.w + n, half);
@@ -172,8 +139,6 @@ static __device__ __forceinline__ void store_sums(const dg_cuda_route_args &a, r
 {
     __shared__ float met[ROUTE_WARPS][ROUTE_MET][32];
     int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
-    float *sums = (float *)a.scratch + blockIdx.z * route_ld(a.n_expert);
-    size_t row_ld = (size_t)route_parts(a.n) * route_ld(a.n_expert);
     int first = first_row + 16 * (warp / ROUTE_MEET) + lane / 4;
     static_assert(4 * ROUTE_WARPS == ROUTE_MET, "four values a thread");
 #pragma unroll
@@ -192,12 +157,7 @@ static __device__ __forceinline__ void store_sums(const dg_cuda_route_args &a, r
                 sum.x += met[w][4 * warp + i][lane];
                 sum.y += met[w][4 * warp + i + 1][lane];
             }
-            int row = first + 4 * i;
-            float *to = sums + (size_t)row * row_ld + (size_t)expert;
-            if (row < a.n_row && expert + 1 < a.n_expert)
-                *(float2 *)to = sum;
-            else if (row < a.n_row && expert < a.n_expert)
-                *to = sum.x;
+            store_two(a, first + 4 * i, expert, (int)blockIdx.z, sum);
         }
     }
 }
@@ -207,27 +167,20 @@ static __device__ __forceinline__ void store_squares(const dg_cuda_route_args &a
                                                      float squares[ROUTE_ROWS / 8], int first_row)
 {
     __shared__ float met[ROUTE_WARPS][ROUTE_ROWS];
-    int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
-#pragma unroll
-    for (int i = 0; i < ROUTE_ROWS / 8; i++) {
-        squares[i] += __shfl_xor_sync(DG_ALL_LANES, squares[i], 2);
-        squares[i] += __shfl_xor_sync(DG_ALL_LANES, squares[i], 1);
-        if (lane % 4 == 0)
-            met[warp][8 * i + lane / 4] = squares[i];
-    }
+    int t = (int)threadIdx.x;
+    meet_squares(met[t / 32], squares);
     __syncthreads();
     if (t >= ROUTE_ROWS || first_row + t >= a.n_row)
         return;
     float sum = met[0][t];
     for (int w = 1; w < ROUTE_WARPS; w++)
         sum += met[w][t];
-    size_t line = (size_t)(first_row + t) * (size_t)route_parts(a.n) + blockIdx.z;
-    ((float *)a.scratch)[line * route_ld(a.n_expert) + (size_t)a.n_expert] = sum;
+    route_line(a, first_row + t, (int)blockIdx.z)[a.n_expert] = sum;
 }
 
 /* The next chunk is on its way while one is multiplied. Four warps, so that each has the registers
  * that this takes even where a product's two have their share of the same quarter of an SM. */
-template <route_lines LINES>
+template <route_lines LINES, class W>
 static __global__ void __launch_bounds__(ROUTE_THREAD, 2) route_products(dg_cuda_route_args a)
 {
     enum { STRIDE = ROUTE_WARPS * ROUTE_CHUNK };
@@ -235,8 +188,8 @@ static __global__ void __launch_bounds__(ROUTE_THREAD, 2) route_products(dg_cuda
     int first_row = (int)blockIdx.x * ROUTE_ROWS, first_expert = (int)blockIdx.y * ROUTE_EXPERTS;
     int begin = (int)blockIdx.z * ROUTE_PART, end = min(begin + ROUTE_PART, a.n);
     int k = begin + (int)threadIdx.x / 32 * ROUTE_CHUNK;
-    route_source from = source_of(a, first_row, first_expert);
-    route_chunk now = {}, next;
+    route_source from = source_of<W>(a, first_row, first_expert);
+    route_chunk<W> now = {}, next;
     dg_grid_wait();
     dg_grid_launch_next();
     if (k < end)
@@ -244,16 +197,9 @@ static __global__ void __launch_bounds__(ROUTE_THREAD, 2) route_products(dg_cuda
 #pragma unroll 1
     for (; k < end; k += STRIDE, now = next) {
         load_chunk<LINES>(next, a, from, k + STRIDE < end ? k + STRIDE : k); /* or nothing new */
-#pragma unroll
-        for (int i = 0; i < ROUTE_ROWS / 8; i++) {
-            float4 &v = now.x[i];
-            squares[i] += square_of(v);
-            v = make_float4(v.x * now.scale.x, v.y * now.scale.y, v.z * now.scale.z,
-                            v.w * now.scale.w);
-        }
+        scale_rows(now.x, squares, now.scale);
         multiply_chunk(acc, now);
     }
-    static_assert(ROUTE_PART % ROUTE_CHUNK == 0, "chunks");
     if (blockIdx.y == 0)
         store_squares(a, squares, first_row);
     store_sums(a, acc, first_row, first_expert);
@@ -441,30 +387,62 @@ static bool aligned(const void *p)
     return (uintptr_t)p % 16 == 0;
 }
 
-extern "C" cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_args *a)
+/* Products of few rows, or of weights that are not bfloat16, or of any lines. */
+template <class W>
+static cudaError_t multiply_few(cudaStream_t stream, const dg_cuda_route_args *a, bool early)
 {
-    if (a->n_row == 0)
-        return cudaSuccess;
-    if (a->n_expert > MAX_EXPERT || a->n_used > MAX_USED || a->n_used > a->n_expert ||
-        !aligned(a->x) || !aligned(a->w) || !aligned(a->scale))
-        return cudaErrorInvalidValue;
     dim3 grid((unsigned)(a->n_row + ROUTE_ROWS - 1) / ROUTE_ROWS,
               (unsigned)(a->n_expert + ROUTE_EXPERTS - 1) / ROUTE_EXPERTS,
               (unsigned)route_parts(a->n));
+    if (a->n % ROUTE_CHUNK == 0 && a->n_row % ROUTE_ROWS == 0 && a->n_expert % ROUTE_EXPERTS == 0)
+        return DG_LAUNCH_IF(early, (route_products<ROUTE_WHOLE, W>), grid, ROUTE_THREAD, 0, stream,
+                            *a);
+    if (a->n % 4 == 0)
+        return DG_LAUNCH_IF(early, (route_products<ROUTE_FOURS, W>), grid, ROUTE_THREAD, 0, stream,
+                            *a);
+    return DG_LAUNCH_IF(early, (route_products<ROUTE_ANY, W>), grid, ROUTE_THREAD, 0, stream, *a);
+}
+
+/* Two canvases: half of the multiprocessors have a block of the form for many rows, and are done
+ * sooner than all of them with the other. */
+enum { ROUTE_MANY = 512 };
+
+extern "C" bool dg_cuda_route_many(const dg_cuda_route_args *a)
+{
+    return a->n_row >= ROUTE_MANY && a->w_type == DG_BF16 && a->n % 8 == 0 && dg_cuda_has_groups();
+}
+
+extern "C" cudaError_t dg_cuda_route_multiply(cudaStream_t stream, const dg_cuda_route_args *a)
+{
     bool early = !a->follows_stream;
-    bool whole =
-        a->n % ROUTE_CHUNK == 0 && a->n_row % ROUTE_ROWS == 0 && a->n_expert % ROUTE_EXPERTS == 0;
-    cudaError_t error =
-        whole ? DG_LAUNCH_IF(early, route_products<ROUTE_WHOLE>, grid, ROUTE_THREAD, 0, stream, *a)
-        : a->n % 4 == 0
-            ? DG_LAUNCH_IF(early, route_products<ROUTE_FOURS>, grid, ROUTE_THREAD, 0, stream, *a)
-            : DG_LAUNCH_IF(early, route_products<ROUTE_ANY>, grid, ROUTE_THREAD, 0, stream, *a);
-    if (!error && a->low)
-        error = adapt(stream, a);
-    if (error)
-        return error;
-    grid = dim3((unsigned)(a->n_row + PICK_WARPS - 1) / PICK_WARPS);
+    if (a->n_row == 0)
+        return cudaSuccess;
+    if (a->n_expert > MAX_EXPERT || (a->w_type != DG_F32 && a->w_type != DG_BF16) ||
+        !aligned(a->x) || !aligned(a->w) || !aligned(a->scale))
+        return cudaErrorInvalidValue;
+    cudaError_t error = dg_cuda_route_many(a)  ? dg_route_many(stream, a, early)
+                        : a->w_type == DG_BF16 ? multiply_few<uint2>(stream, a, early)
+                                               : multiply_few<float4>(stream, a, early);
+    return !error && a->low ? adapt(stream, a) : error;
+}
+
+extern "C" cudaError_t dg_cuda_route_pick(cudaStream_t stream, const dg_cuda_route_args *a)
+{
+    dim3 grid((unsigned)(a->n_row + PICK_WARPS - 1) / PICK_WARPS);
+    bool early = !a->follows_stream;
+    if (a->n_row == 0)
+        return cudaSuccess;
+    if (a->n_expert > MAX_EXPERT || a->n_used > MAX_USED || a->n_used > a->n_expert)
+        return cudaErrorInvalidValue;
     if (a->n_expert <= 128)
-        return DG_LAUNCH(route_pick<4>, grid, 32 * PICK_WARPS, 0, stream, *a);
-    return DG_LAUNCH(route_pick<MAX_EXPERT / 32>, grid, 32 * PICK_WARPS, 0, stream, *a);
+        return DG_LAUNCH_IF(early, route_pick<4>, grid, 32 * PICK_WARPS, 0, stream, *a);
+    return DG_LAUNCH_IF(early, route_pick<MAX_EXPERT / 32>, grid, 32 * PICK_WARPS, 0, stream, *a);
+}
+
+extern "C" cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_args *a)
+{
+    dg_cuda_route_args then = *a;
+    then.follows_stream = false;
+    cudaError_t error = dg_cuda_route_multiply(stream, a);
+    return error ? error : dg_cuda_route_pick(stream, &then);
 }

@@ -14,11 +14,12 @@ static dg_cuda_rows rows_for(dg_cuda_rows scratch, const dg_weight *w)
 /* ---- changes of x ----
  *
  * What a layer adds to the residual stream, and self-conditioning before the first, waits until a
- * stage wants a norm of the new x: both are then one launch. So a layer of a canvas is ten launches
- * and those inside dg_cuda_experts(): the end of the layer before with the first norm; q, k, v;
- * heads; attention; o; the sum with both norms of the feed-forward; gate and up; down; the router's
- * two. The router's, and the sorting of rows by expert, run beside the dense branch's gate, up and
- * down, on a stream of their own. */
+ * stage wants a norm of the new x: both are then one launch. So a layer of a canvas is nine or ten
+ * launches and those inside dg_cuda_experts(): the end of the layer before with the first norm; q,
+ * k, v; heads, where q, k and v do not leave as such; attention; o; the sum with both norms of the
+ * feed-forward; gate and up; down; the router's two. The router's (of many rows: its choice), and
+ * the sorting of rows by expert, run beside the dense branch's gate, up and down, on a stream of
+ * their own. */
 
 /* Makes the change that waits, if there is one: with the norms `next` when it is of just these
  * rows. Returns whether the norms are made. */
@@ -371,6 +372,27 @@ static dg_cuda_ahead ahead_of(const dg_weight *w, int n_row)
     return (dg_cuda_ahead){m->data, all < AHEAD_BYTES ? all : AHEAD_BYTES};
 }
 
+static dg_cuda_route_args route_args(const dg_cuda *cu, const dg_router_weights *w, const float *x,
+                                     dg_rows rows)
+{
+    const dg_cuda_weight *proj = w->proj.data;
+    return (dg_cuda_route_args){.x = x,
+                                .scale = w->scale,
+                                .w = proj->plain,
+                                .w_type = proj->matrix.type,
+                                .expert_scale = w->expert_scale,
+                                .n_row = rows.end - rows.first,
+                                .n = cu->plan.n_embd,
+                                .n_expert = w->proj.n_out,
+                                .n_used = w->n_used,
+                                .eps = cu->plan.rms_eps,
+                                .scratch = cu->router,
+                                .adapted = adapted_from(cu, rows.first),
+                                .low = is_adapted(cu, &w->proj) ? w->proj.adapter : NULL};
+}
+
+/* With many rows the router's products find no room beside gate and up, and would hold up what
+ * follows those: they come first. */
 void dg_cuda_dense_stage(dg_backend *be, const dg_dense_args *a)
 {
     dg_cuda *cu = dg_cuda_of(be);
@@ -383,8 +405,13 @@ void dg_cuda_dense_stage(dg_backend *be, const dg_dense_args *a)
     cu->dense_norm = a->w->post_norm;
     norms(cu, a->x + first, n, next);
     cu->experts_x = a->x + first;
-    if (!cu->batch->watched)
+    if (!cu->batch->watched) {
+        dg_cuda_route_args route = route_args(cu, a->router, a->x + first, a->rows);
+        cu->route_begun = dg_cuda_route_many(&route);
+        if (cu->route_begun)
+            dg_cuda_failed(cu, dg_cuda_route_multiply(cu->stream, &route), "the router");
         dg_cuda_failed(cu, cudaEventRecord(cu->parted, cu->stream), "the dense branch");
+    }
     mlp(cu, a->out + first, a->w, next[0].out, a->rows.first, n,
         (dg_cuda_ahead[2]){ahead_of(&a->experts->gate, n), ahead_of(&a->experts->up, n)});
 }
@@ -402,23 +429,15 @@ void dg_cuda_route_stage(dg_backend *be, const dg_route_args *a)
         dg_cuda_failed(cu, cudaStreamWaitEvent(cu->side, cu->parted, 0), "the router");
     else
         settle(cu);
-    dg_cuda_route_args args = {.expert = a->expert + used,
-                               .weight = a->weight + used,
-                               .x = x,
-                               .scale = a->w->scale,
-                               .w = ((const dg_cuda_weight *)a->w->proj.data)->plain,
-                               .expert_scale = a->w->expert_scale,
-                               .n_row = a->rows.end - a->rows.first,
-                               .n = cu->plan.n_embd,
-                               .n_expert = a->w->proj.n_out,
-                               .n_used = a->w->n_used,
-                               .eps = cu->plan.rms_eps,
-                               .scratch = cu->router,
-                               .follows_stream = cu->routed_aside,
-                               .adapted = adapted_from(cu, a->rows.first),
-                               .low = is_adapted(cu, &a->w->proj) ? a->w->proj.adapter : NULL};
-    dg_cuda_failed(cu, dg_cuda_route(cu->routed_aside ? cu->side : cu->stream, &args),
+    dg_cuda_route_args args = route_args(cu, a->w, x, a->rows);
+    args.expert = a->expert + used;
+    args.weight = a->weight + used;
+    args.follows_stream = cu->routed_aside;
+    dg_cuda_failed(cu,
+                   (cu->routed_aside && cu->route_begun ? dg_cuda_route_pick : dg_cuda_route)(
+                       cu->routed_aside ? cu->side : cu->stream, &args),
                    "the router");
+    cu->route_begun = false;
 }
 
 /* Sorts where the router ran, and lets the stream wait for it. */

@@ -212,20 +212,37 @@ static dgemma_status send_scale(dg_cuda *cu, dg_cuda_weight *w, const dg_tensor 
     return DGEMMA_OK;
 }
 
-/* The router multiplies in float. */
+static bool are_bf16(const float *v, size_t n)
+{
+    uint32_t left = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, v + i, sizeof bits);
+        left |= bits << 16;
+    }
+    return !left;
+}
+
+/* The router multiplies in float. Weights that once were bfloat16, as all that are published, are
+ * so again: what a float has behind that is nothing, and is left out. */
 static dgemma_status send_router(dg_cuda *cu, dg_cuda_weight *w, const dg_tensor *t,
                                  const dg_weight_source *from, int n_all_row, dgemma_error *err)
 {
-    const dg_cuda_matrix *m = &w->matrix;
-    size_t bytes = (size_t)m->n_out * (size_t)m->n_in * sizeof(float);
-    float *plain = w->memory = cu->base.alloc(&cu->base, bytes);
+    dg_cuda_matrix *m = &w->matrix;
+    size_t n = (size_t)m->n_out * (size_t)m->n_in;
     void *host = widened(t, 1, n_all_row, from->first_row, m->n_out, m->n_in, DG_F32);
-    dgemma_status st = !plain  ? no_room(cu, t, bytes, err)
-                       : !host ? dg_fail(err, DGEMMA_E_NOMEM, "out of memory")
-                               : DGEMMA_OK;
+    m->type = host && are_bf16(host, n) ? DG_BF16 : DG_F32;
+    if (m->type == DG_BF16) {
+        dg_free(host);
+        host = widened(t, 1, n_all_row, from->first_row, m->n_out, m->n_in, DG_BF16);
+    }
+    size_t bytes = n * dg_dtype_size(m->type);
+    w->plain = w->memory = cu->base.alloc(&cu->base, bytes);
+    dgemma_status st = !w->memory ? no_room(cu, t, bytes, err)
+                       : !host    ? dg_fail(err, DGEMMA_E_NOMEM, "out of memory")
+                                  : DGEMMA_OK;
     if (!st)
-        cu->base.upload(&cu->base, plain, host, bytes);
-    w->plain = plain;
+        cu->base.upload(&cu->base, w->memory, host, bytes);
     dg_free(host);
     return st;
 }

@@ -18,7 +18,7 @@ void dg_layer_run(const dg_model *m, int index, dg_kv_store *kv, const dg_activa
     be->attention_out(be, &(dg_attention_out_args){x, act->o, &y->attention, rows});
 
     /* two branches from the same x: a dense MLP, and the experts that the router picks */
-    be->dense(be, &(dg_dense_args){act->dense, x, &y->dense, &y->experts, rows});
+    be->dense(be, &(dg_dense_args){act->dense, x, &y->dense, &y->experts, &y->router, rows});
     be->route(be, &(dg_route_args){act->expert, act->expert_weight, x, &y->router, rows});
     be->experts(be, &(dg_experts_args){act->experts, x, act->expert, act->expert_weight,
                                        y->router.n_used, &y->experts, rows});

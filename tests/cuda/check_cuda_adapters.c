@@ -322,6 +322,7 @@ static void check_route(int n_row, int n, int n_expert, int n_used)
         .x = device_copy(x, (size_t)n_row * (size_t)n * sizeof *x),
         .scale = device_copy(random_floats((size_t)n, 1), (size_t)n * sizeof *x),
         .w = device_copy(w, cells * sizeof *w),
+        .w_type = DG_F32,
         .expert_scale = device_copy(random_floats((size_t)n_expert, 1), (size_t)n_expert * 4),
         .n_row = n_row,
         .n = n,

@@ -390,10 +390,20 @@ static void check_embed_refusal(void)
 
 typedef struct route_case {
     int n_row, n, n_expert, n_used;
+    dg_dtype type;                             /* what w is sent as */
     const float *x, *scale, *w, *expert_scale; /* host */
     int32_t *expert;
     float *weight;
 } route_case;
+
+static void *route_weights(const route_case *c)
+{
+    size_t n = (size_t)c->n * (size_t)c->n_expert;
+    uint16_t *narrow = host_bytes(n * sizeof *narrow);
+    for (size_t i = 0; i < n; i++)
+        narrow[i] = dg_float_to_bf16(c->w[i]);
+    return c->type == DG_BF16 ? device_copy(narrow, n * sizeof *narrow) : device_floats(c->w, n);
+}
 
 static void run_route(const route_case *c)
 {
@@ -403,7 +413,8 @@ static void run_route(const route_case *c)
         .weight = device_bytes(used * 4),
         .x = device_floats(c->x, rows * n),
         .scale = device_floats(c->scale, n),
-        .w = device_floats(c->w, n * (size_t)c->n_expert),
+        .w = route_weights(c),
+        .w_type = c->type,
         .expert_scale = device_floats(c->expert_scale, (size_t)c->n_expert),
         .n_row = c->n_row,
         .n = c->n,
@@ -417,17 +428,22 @@ static void run_route(const route_case *c)
     device_read(c->weight, a.weight, used * 4);
 }
 
+/* Weights that are bfloat16, so that both types have them. */
 static route_case route_data(int n_row, int n, int n_expert, int n_used)
 {
     size_t rows = (size_t)n_row, cols = (size_t)n, experts = (size_t)n_expert,
            used = rows * (size_t)n_used;
+    float *w = random_floats(experts * cols, 1);
+    for (size_t i = 0; i < experts * cols; i++)
+        w[i] = dg_bf16_to_float(dg_float_to_bf16(w[i]));
     return (route_case){n_row,
                         n,
                         n_expert,
                         n_used,
+                        DG_F32,
                         random_floats(rows * cols, 3),
                         weights(n),
-                        random_floats(experts * cols, 1),
+                        w,
                         weights(n_expert),
                         host_bytes(used * 4),
                         host_bytes(used * 4)};
@@ -497,6 +513,28 @@ static void check_route(int n_row, int n, int n_expert, int n_used)
     size_t last = (size_t)(n_row - 1) * (size_t)n_used;
     expect_same("experts of a row alone", one.expert, c.expert + last, (size_t)n_used * 4);
     expect_same("weights of a row alone", one.weight, c.weight + last, (size_t)n_used * 4);
+    /* weights as bfloat16: the same bits */
+    route_case narrow = c;
+    size_t used = (size_t)n_row * (size_t)n_used * 4;
+    narrow.type = DG_BF16;
+    narrow.expert = host_bytes(used);
+    narrow.weight = host_bytes(used);
+    run_route(&narrow);
+    expect_same("experts of short weights", narrow.expert, c.expert, used);
+    expect_same("weights of short weights", narrow.weight, c.weight, used);
+    case_end();
+}
+
+/* Weights that are no bfloat16. */
+static void check_route_floats(void)
+{
+    if (!case_begin("route: weights of all bits"))
+        return;
+    route_case c = route_data(5, 720, 128, 8);
+    c.w = random_floats(720 * 128, 1);
+    run_route(&c);
+    for (int r = 0; r < 5; r++)
+        expect_route(&c, r);
     case_end();
 }
 
@@ -561,5 +599,12 @@ void check_cuda_rows(void)
     check_route(32, 2816, 64, 8);
     check_route(32, 712, 64, 8); /* and such that are whole but for one side */
     check_route(32, 2816, 70, 8);
+    check_route(512, 720, 128, 8); /* many rows: whole blocks, */
+    check_route(513, 360, 4, 3);   /* blocks that are not, */
+    check_route(577, 712, 130, 8);
+    check_route(515, 8, 70, 1);
+    check_route(520, 47, 5, 2); /* and lines that few rows' form takes */
+    check_route(512, 16, 1024, 64);
+    check_route_floats();
     check_route_ties();
 }
