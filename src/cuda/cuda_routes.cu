@@ -95,18 +95,20 @@ static __device__ inline expert_place find_place(const dg_sort_job &job, const i
     return sum;
 }
 
-/* The experts of EACH pairs from `first` on, all asked for at once; -1 beyond the last. */
-template <int EACH> struct some_pairs {
-    int expert[EACH];
+/* What a thread has of the pairs at a time: a byte's marks. */
+enum { SORT_EACH = 8 };
+
+/* The experts of SORT_EACH pairs from `first` on, all asked for at once; -1 beyond the last. */
+struct some_pairs {
+    int expert[SORT_EACH];
 };
 
-template <int EACH>
-static __device__ __forceinline__ some_pairs<EACH> pairs_from(const dg_sort_job &job, int first)
+static __device__ __forceinline__ some_pairs pairs_from(const dg_sort_job &job, int first)
 {
-    some_pairs<EACH> some;
-    if (first + EACH <= job.n_pair && (uintptr_t)job.expert % 16 == 0) {
+    some_pairs some;
+    if (first + SORT_EACH <= job.n_pair && (uintptr_t)job.expert % 16 == 0) {
 #pragma unroll
-        for (int i = 0; i < EACH; i += 4) {
+        for (int i = 0; i < SORT_EACH; i += 4) {
             int4 four = *(const int4 *)(job.expert + first + i);
             some.expert[i] = four.x;
             some.expert[i + 1] = four.y;
@@ -115,45 +117,45 @@ static __device__ __forceinline__ some_pairs<EACH> pairs_from(const dg_sort_job 
         }
     } else {
 #pragma unroll
-        for (int i = 0; i < EACH; i++)
+        for (int i = 0; i < SORT_EACH; i++)
             some.expert[i] = first + i < job.n_pair ? job.expert[first + i] : -1;
     }
     return some;
 }
 
-/* Every pair counts for its expert. Of each EACH pairs a thread marks those of the block's own. */
-template <int THREADS, int EACH>
+/* Every pair counts for its expert; a thread marks those of the block's own. */
+template <int THREADS>
 static __device__ __forceinline__ void count_pairs(const dg_sort_job &job, int *count,
-                                                   uint32_t *mark, int own)
+                                                   uint8_t *mark, int own)
 {
 #pragma unroll 1
-    for (int word = (int)threadIdx.x; word * EACH < job.n_pair; word += THREADS) {
-        some_pairs<EACH> some = pairs_from<EACH>(job, word * EACH);
+    for (int eight = (int)threadIdx.x; eight * SORT_EACH < job.n_pair; eight += THREADS) {
+        some_pairs some = pairs_from(job, eight * SORT_EACH);
         uint32_t marks = 0;
 #pragma unroll
-        for (int i = 0; i < EACH; i++) {
+        for (int i = 0; i < SORT_EACH; i++) {
             if (some.expert[i] >= 0)
                 atomicAdd(&count[some.expert[i]], 1);
             marks |= (uint32_t)(some.expert[i] == own) << i;
         }
-        mark[word] = marks;
+        mark[eight] = (uint8_t)marks;
     }
 }
 
 /* The marked pairs get places from `placed` on, in the order of their numbers. A thread has the
  * marks that it made. */
-template <int THREADS, int EACH>
-static __device__ __forceinline__ void place_pairs(const dg_sort_job &job, const uint32_t *mark,
+template <int THREADS>
+static __device__ __forceinline__ void place_pairs(const dg_sort_job &job, const uint8_t *mark,
                                                    int placed)
 {
     __shared__ int sums[THREADS / 32];
 #pragma unroll 1
-    for (int base = 0; base * EACH < job.n_pair; base += THREADS) {
-        int word = base + (int)threadIdx.x, total;
-        uint32_t marks = word * EACH < job.n_pair ? mark[word] : 0;
+    for (int base = 0; base * SORT_EACH < job.n_pair; base += THREADS) {
+        int eight = base + (int)threadIdx.x, total;
+        uint32_t marks = eight * SORT_EACH < job.n_pair ? mark[eight] : 0;
         int at = placed + sum_before<THREADS / 32>(__popc(marks), &total, sums);
         for (; marks; marks &= marks - 1) {
-            int pair = word * EACH + __ffs((int)marks) - 1;
+            int pair = eight * SORT_EACH + __ffs((int)marks) - 1;
             job.row[at] = pair / job.n_used;
             job.place[pair] = at++;
         }
@@ -176,12 +178,12 @@ static __device__ __forceinline__ void narrow_some(const dg_sort_job &job, const
 /* A block for each expert: counts the pairs of all, finds where its own begin, and places them.
  * Further blocks, if any, make bytes of rows, which do not wait for the routes where the rows are
  * older than those. */
-template <int THREADS, int EACH>
+template <int THREADS>
 static __global__ void __launch_bounds__(THREADS) sort_pairs(dg_sort_job job, dg_byte_rows rows)
 {
     DG_SHARED(shared);
     int *count = (int *)shared, expert = (int)blockIdx.x, t = (int)threadIdx.x;
-    uint32_t *mark = (uint32_t *)(count + job.n_expert);
+    uint8_t *mark = (uint8_t *)(count + job.n_expert);
     if (expert >= job.n_expert) {
         if (job.older_rows)
             narrow_some<THREADS>(job, rows, expert - job.n_expert);
@@ -196,11 +198,11 @@ static __global__ void __launch_bounds__(THREADS) sort_pairs(dg_sort_job job, dg
     __syncthreads();
     dg_grid_wait();
     dg_grid_launch_next();
-    count_pairs<THREADS, EACH>(job, count, mark, expert);
+    count_pairs<THREADS>(job, count, mark, expert);
     __syncthreads();
     int n = count[expert];
     expert_place place = find_place(job, count, expert);
-    place_pairs<THREADS, EACH>(job, mark, place.first);
+    place_pairs<THREADS>(job, mark, place.first);
     list_tiles(job, expert, place.first, n, place.tiles);
     list_pieces(job, expert, n, place);
     if (t == 0) {
@@ -214,7 +216,7 @@ static __global__ void __launch_bounds__(THREADS) sort_pairs(dg_sort_job job, dg
         *job.n_piece = place.all_pieces;
 }
 
-template <int THREADS, int EACH>
+template <int THREADS>
 static cudaError_t launch_sort(cudaStream_t stream, const dg_sort_job &job,
                                const dg_byte_rows &rows)
 {
@@ -223,10 +225,11 @@ static cudaError_t launch_sort(cudaStream_t stream, const dg_sort_job &job,
                                                                  ? groups->n_row * (groups->ld / 8)
                                                              : rows.out ? rows.n_row * rows.n_unit
                                                                         : 0;
-    size_t words = (size_t)job.n_expert + (size_t)(job.n_pair + EACH - 1) / EACH;
-    return DG_LAUNCH((sort_pairs<THREADS, EACH>),
-                     dim3((unsigned)(job.n_expert + (units + each - 1) / each)), THREADS,
-                     words * sizeof(uint32_t), stream, job, rows);
+    size_t shared =
+        (size_t)job.n_expert * sizeof(int) + (size_t)(job.n_pair + SORT_EACH - 1) / SORT_EACH;
+    return DG_LAUNCH(sort_pairs<THREADS>,
+                     dim3((unsigned)(job.n_expert + (units + each - 1) / each)), THREADS, shared,
+                     stream, job, rows);
 }
 
 /* With few pairs nothing hides the sorting, and many threads are quickest. With many it is beside
@@ -236,8 +239,8 @@ enum { SORT_FEW = 2048 };
 
 cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job, const dg_byte_rows *rows)
 {
-    return job->n_pair <= SORT_FEW ? launch_sort<256, 8>(stream, *job, *rows)
-                                   : launch_sort<128, 8>(stream, *job, *rows);
+    return job->n_pair <= SORT_FEW ? launch_sort<256>(stream, *job, *rows)
+                                   : launch_sort<128>(stream, *job, *rows);
 }
 
 /* ---- h as bytes ---- */
