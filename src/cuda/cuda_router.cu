@@ -215,14 +215,13 @@ static __device__ __forceinline__ int pick_expert(int i)
     return i / 4 * 128 + (int)threadIdx.x % 32 * 4 + i % 4;
 }
 
-/* The sums of a row over its parts, and the squares of x; eight parts are on their way at once: no
- * branch stands between them, which the compiler would put the loads behind. Beyond the last part
- * is the last one's, times nothing; beyond the last expert what happens to be there. */
-template <int PER>
+/* The sums of a row over its parts, and the squares of x; AT_ONCE parts are on their way at once:
+ * no branch stands between them, which the compiler would put the loads behind. Beyond the last
+ * part is the last one's, times nothing; beyond the last expert what happens to be there. */
+template <int PER, int AT_ONCE>
 static __device__ __forceinline__ float add_parts(float p[PER], const dg_cuda_route_args &a,
                                                   int row)
 {
-    constexpr int AT_ONCE = PER > 4 ? 1 : 8;
     int n_part = route_parts(a.n), last = (a.n_expert - 1) / 4 * 4, ld = (int)route_ld(a.n_expert);
     const float *sums = (const float *)a.scratch + (size_t)row * (size_t)(n_part * ld);
     float squares = 0;
@@ -328,7 +327,7 @@ static __device__ __forceinline__ route_choices pick_largest(uint32_t key[PER], 
     return chosen;
 }
 
-template <int PER>
+template <int PER, int AT_ONCE>
 static __global__ void __launch_bounds__(32 * PICK_WARPS, 2) route_pick(dg_cuda_route_args a)
 {
     __shared__ float expert_scale[32 * PER];
@@ -342,7 +341,7 @@ static __global__ void __launch_bounds__(32 * PICK_WARPS, 2) route_pick(dg_cuda_
     if (row >= a.n_row)
         return;
     uint32_t key[PER];
-    float p[PER], squares = add_parts<PER>(p, a, row);
+    float p[PER], squares = add_parts<PER, AT_ONCE>(p, a, row);
     float factor = 1.0f / sqrtf(squares / (float)a.n + a.eps) / sqrtf((float)a.n);
     float sum = exponentials<PER>(p, factor, a.n_expert), chosen_sum = 0;
 #pragma unroll
@@ -426,6 +425,8 @@ extern "C" cudaError_t dg_cuda_route_multiply(cudaStream_t stream, const dg_cuda
     return !error && a->low ? adapt(stream, a) : error;
 }
 
+/* Of many rows the choice is made beside gate and up of the dense branch, whose blocks leave a
+ * quarter of each multiprocessor no more than one warp of 32 registers: fewer parts at once. */
 extern "C" cudaError_t dg_cuda_route_pick(cudaStream_t stream, const dg_cuda_route_args *a)
 {
     dim3 grid((unsigned)(a->n_row + PICK_WARPS - 1) / PICK_WARPS);
@@ -434,9 +435,12 @@ extern "C" cudaError_t dg_cuda_route_pick(cudaStream_t stream, const dg_cuda_rou
         return cudaSuccess;
     if (a->n_expert > MAX_EXPERT || a->n_used > MAX_USED || a->n_used > a->n_expert)
         return cudaErrorInvalidValue;
-    if (a->n_expert <= 128)
-        return DG_LAUNCH_IF(early, route_pick<4>, grid, 32 * PICK_WARPS, 0, stream, *a);
-    return DG_LAUNCH_IF(early, route_pick<MAX_EXPERT / 32>, grid, 32 * PICK_WARPS, 0, stream, *a);
+    if (a->n_expert > 128)
+        return DG_LAUNCH_IF(early, (route_pick<MAX_EXPERT / 32, 1>), grid, 32 * PICK_WARPS, 0,
+                            stream, *a);
+    if (a->n_row < ROUTE_MANY)
+        return DG_LAUNCH_IF(early, (route_pick<4, 8>), grid, 32 * PICK_WARPS, 0, stream, *a);
+    return DG_LAUNCH_IF(early, (route_pick<4, 2>), grid, 32 * PICK_WARPS, 0, stream, *a);
 }
 
 extern "C" cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_args *a)
