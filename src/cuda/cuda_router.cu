@@ -9,7 +9,9 @@
 #include <math.h>
 #include "cuda/cuda_product.cuh"
 
-enum { ROUTE_WARPS = ROUTE_SHARES, ROUTE_THREAD = 32 * ROUTE_WARPS };
+enum { ROUTE_EXPERTS = 64, ROUTE_WARPS = ROUTE_SHARES, ROUTE_THREAD = 32 * ROUTE_WARPS };
+
+typedef float route_sums[ROUTE_ROWS / 16][ROUTE_EXPERTS / 8][4];
 
 /* Sums of warps meet ROUTE_MEET tiles of 8 experts at a time. */
 enum { ROUTE_MEET = 2, ROUTE_MET = 2 * ROUTE_MEET * 4 };
@@ -120,7 +122,7 @@ static __device__ __forceinline__ void load_chunk(route_chunk<W> &c, const dg_cu
 }
 
 template <class W>
-static __device__ __forceinline__ void multiply_chunk(route_sums acc, const route_chunk<W> &c)
+static __device__ __forceinline__ void multiply_chunk(route_sums &acc, const route_chunk<W> &c)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -167,8 +169,13 @@ static __device__ __forceinline__ void store_squares(const dg_cuda_route_args &a
                                                      float squares[ROUTE_ROWS / 8], int first_row)
 {
     __shared__ float met[ROUTE_WARPS][ROUTE_ROWS];
-    int t = (int)threadIdx.x;
-    meet_squares(met[t / 32], squares);
+    int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
+#pragma unroll
+    for (int i = 0; i < ROUTE_ROWS / 8; i++) {
+        float of_warp = lane_squares(squares[i]);
+        if (lane % 4 == 0)
+            met[warp][8 * i + lane / 4] = of_warp;
+    }
     __syncthreads();
     if (t >= ROUTE_ROWS || first_row + t >= a.n_row)
         return;

@@ -1,5 +1,5 @@
 /* What the router's two forms of products have in common: where sums lie, and how a warp multiplies
- * ROUTE_ROWS rows by ROUTE_EXPERTS experts.
+ * ROUTE_ROWS rows by experts.
  *
  * An element's sum has one order, which follows from the row's length alone: parts of ROUTE_PART
  * values of k; of a part's chunks of ROUTE_CHUNK values each of four shares has every fourth, in
@@ -15,7 +15,7 @@
 #include "cuda/cuda_device.cuh"
 #include "cuda/cuda_math.h"
 
-enum { ROUTE_ROWS = 32, ROUTE_EXPERTS = 64, ROUTE_PART = 352, ROUTE_CHUNK = 16, ROUTE_SHARES = 4 };
+enum { ROUTE_ROWS = 32, ROUTE_PART = 352, ROUTE_CHUNK = 16, ROUTE_SHARES = 4 };
 static_assert(ROUTE_PART % ROUTE_CHUNK == 0, "chunks");
 
 static __host__ __device__ __forceinline__ int route_parts(int n)
@@ -55,7 +55,6 @@ static __device__ __forceinline__ void store_two(const dg_cuda_route_args &a, in
  * 4 (lane % 4) on. They are the fragments of two products of eight values of k, in an order of k
  * that both sides share: of each four the first two, then the others. Weights are float4, or uint2
  * of bfloat16. */
-typedef float route_sums[ROUTE_ROWS / 16][ROUTE_EXPERTS / 8][4];
 typedef uint32_t route_rows[ROUTE_ROWS / 16][4];
 
 /* The first bits of a float, and the rest. */
@@ -93,9 +92,10 @@ static __device__ __forceinline__ void split_weights(uint32_t high[2], uint32_t 
 }
 
 /* Tiles n and n + 1 of experts: four sums take turns, as each waits for its last product. */
-template <class W>
-static __device__ __forceinline__ void multiply_two(route_sums acc, int n, const route_rows high,
-                                                    const route_rows low, const W w[2], int half)
+template <int TILES, class W>
+static __device__ __forceinline__ void multiply_two(float (&acc)[ROUTE_ROWS / 16][TILES][4], int n,
+                                                    const route_rows high, const route_rows low,
+                                                    const W w[2], int half)
 {
     constexpr bool SHORT = sizeof(W) == sizeof(uint2);
     uint32_t w_high[2][2], w_low[2][2];
@@ -128,17 +128,11 @@ static __device__ __forceinline__ void scale_rows(float4 x[ROUTE_ROWS / 8],
     }
 }
 
-/* A warp's squares of rows 8 i + lane / 4, to met[8 i + lane / 4]. */
-static __device__ __forceinline__ void meet_squares(float *met, float squares[ROUTE_ROWS / 8])
+/* A row's squares, of what its four lanes have. */
+static __device__ __forceinline__ float lane_squares(float squares)
 {
-    int lane = (int)threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < ROUTE_ROWS / 8; i++) {
-        squares[i] += __shfl_xor_sync(DG_ALL_LANES, squares[i], 2);
-        squares[i] += __shfl_xor_sync(DG_ALL_LANES, squares[i], 1);
-        if (lane % 4 == 0)
-            met[8 * i + lane / 4] = squares[i];
-    }
+    squares += __shfl_xor_sync(DG_ALL_LANES, squares, 2);
+    return squares + __shfl_xor_sync(DG_ALL_LANES, squares, 1);
 }
 
 /* ---- products of many rows (cuda_router_many.cu) ---- */

@@ -1,11 +1,13 @@
 /* The router's products where rows are many. A block has MANY_ROWS rows, MANY_EXPERTS experts and
  * one part of k, all of which it copies into shared memory at once: 1,024 rows of 2,816 values over
- * 128 experts are 128 blocks, which read x once and each weight sixteen times. Its warps have four
- * tiles in four shares of k, which are added in their order there. */
+ * 128 experts are 128 blocks, which read x once and each weight sixteen times. A warp has all four
+ * shares of a tile, each with sums of its own, and adds them in their order: no warp waits for
+ * another's. */
 #include "cuda/cuda_router.cuh"
 
-enum { MANY_ROWS = 2 * ROUTE_ROWS, MANY_EXPERTS = 2 * ROUTE_EXPERTS, MANY_TILES = 4 };
-enum { MANY_THREADS = 32 * MANY_TILES * ROUTE_SHARES };
+enum { MANY_ROWS = 64, MANY_EXPERTS = 128, TILE_EXPERTS = 32 };
+enum { ROW_TILES = MANY_ROWS / ROUTE_ROWS, MANY_WARPS = ROW_TILES * MANY_EXPERTS / TILE_EXPERTS };
+enum { MANY_THREADS = 32 * MANY_WARPS };
 
 /* A turn is a chunk for each share. */
 enum { MANY_CHUNKS = ROUTE_PART / ROUTE_CHUNK };
@@ -18,10 +20,6 @@ enum { MANY_W_LINE = ROUTE_CHUNK * 2, MANY_W_CHUNK = (MANY_EXPERTS + 1) * MANY_W
 enum { MANY_W = MANY_CHUNKS * MANY_X_CHUNK, MANY_SCALE = MANY_W + MANY_CHUNKS * MANY_W_CHUNK };
 enum { MANY_BARRIER = MANY_SCALE + ROUTE_PART * 4, MANY_BYTES = MANY_BARRIER + MANY_TURNS * 8 };
 
-/* Sums meet where copies were, in fours of a lane; squares lie behind them. */
-enum { MANY_FOURS = ROUTE_ROWS / 16 * (ROUTE_EXPERTS / 8) };
-enum { MANY_SQUARES = ROUTE_SHARES * MANY_TILES * MANY_FOURS * 32 * 16 };
-static_assert(MANY_SQUARES + ROUTE_SHARES * MANY_ROWS * 4 <= MANY_BYTES, "room for sums");
 static_assert(MANY_W_CHUNK % 16 == 0 && MANY_BARRIER % 8 == 0, "aligned");
 
 /* What a block has. */
@@ -71,85 +69,89 @@ static __device__ __forceinline__ void copy_scale(unsigned char *shared,
 
 /* ---- products ---- */
 
-/* A lane's part of chunk `chunk`: of the rows and of the weights of its warp's tile. */
-static __device__ __forceinline__ void multiply_chunk(route_sums acc, float squares[ROUTE_ROWS / 8],
-                                                      const unsigned char *shared, int tile,
+/* A share's sums of a warp's tile, and of the squares of its rows. */
+struct many_share {
+    float acc[ROUTE_ROWS / 16][TILE_EXPERTS / 8][4], squares[ROUTE_ROWS / 8];
+};
+
+/* Where the lines of a lane begin, in a warp's tile. */
+struct many_lines {
+    const unsigned char *x, *w, *scale;
+};
+
+static __device__ __forceinline__ many_lines lines_of(const unsigned char *shared)
+{
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32,
+        row = warp % ROW_TILES * ROUTE_ROWS + lane / 4,
+        expert = warp / ROW_TILES * TILE_EXPERTS + lane / 4;
+    return many_lines{shared + row * MANY_X_LINE + lane % 4 * 16,
+                      shared + MANY_W + expert * MANY_W_LINE + lane % 4 * 8,
+                      shared + MANY_SCALE + lane % 4 * 16};
+}
+
+static __device__ __forceinline__ void multiply_chunk(many_share &to, const many_lines &from,
                                                       int chunk)
 {
-    int lane = (int)threadIdx.x % 32, line = lane / 4;
-    const unsigned char *rows = shared + chunk * MANY_X_CHUNK +
-                                (tile % 2 * ROUTE_ROWS + line) * MANY_X_LINE + lane % 4 * 16,
-                        *weights = shared + MANY_W + chunk * MANY_W_CHUNK +
-                                   (tile / 2 * ROUTE_EXPERTS + line) * MANY_W_LINE + lane % 4 * 8;
+    const unsigned char *rows = from.x + chunk * MANY_X_CHUNK,
+                        *weights = from.w + chunk * MANY_W_CHUNK;
     float4 x[ROUTE_ROWS / 8];
-    route_rows high[2], low[2];
+    uint2 w[TILE_EXPERTS / 8];
 #pragma unroll
     for (int i = 0; i < ROUTE_ROWS / 8; i++)
         x[i] = *(const float4 *)(rows + 8 * i * MANY_X_LINE);
-    scale_rows(x, squares,
-               *(const float4 *)(shared + MANY_SCALE + chunk * ROUTE_CHUNK * 4 + lane % 4 * 16));
 #pragma unroll
-    for (int half = 0; half < 2; half++)
-        split_rows(high[half], low[half], x, half);
+    for (int i = 0; i < TILE_EXPERTS / 8; i++)
+        w[i] = *(const uint2 *)(weights + 8 * i * MANY_W_LINE);
+    scale_rows(x, to.squares, *(const float4 *)(from.scale + chunk * ROUTE_CHUNK * 4));
 #pragma unroll
-    for (int n = 0; n < ROUTE_EXPERTS / 8; n += 2) {
-        uint2 w[2] = {*(const uint2 *)(weights + 8 * n * MANY_W_LINE),
-                      *(const uint2 *)(weights + 8 * (n + 1) * MANY_W_LINE)};
+    for (int half = 0; half < 2; half++) {
+        route_rows high, low;
+        split_rows(high, low, x, half);
 #pragma unroll
-        for (int half = 0; half < 2; half++)
-            multiply_two(acc, n, high[half], low[half], w, half);
+        for (int n = 0; n < TILE_EXPERTS / 8; n += 2)
+            multiply_two(to.acc, n, high, low, w + n, half);
     }
 }
 
 /* ---- sums ---- */
 
-static __device__ __forceinline__ float4 plus(float4 a, float4 b)
+static __device__ __forceinline__ void store_sums(const dg_cuda_route_args &a, const many_place &at,
+                                                  const many_share share[ROUTE_SHARES])
 {
-    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32,
+        first_row = at.first_row + warp % ROW_TILES * ROUTE_ROWS + lane / 4,
+        first_expert = at.first_expert + warp / ROW_TILES * TILE_EXPERTS + lane % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < ROUTE_ROWS / 16; m++)
+#pragma unroll
+        for (int n = 0; n < TILE_EXPERTS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) {
+                float2 sum = make_float2(0, 0);
+#pragma unroll
+                for (int s = 0; s < ROUTE_SHARES; s++) {
+                    sum.x += share[s].acc[m][n][i];
+                    sum.y += share[s].acc[m][n][i + 1];
+                }
+                store_two(a, first_row + 16 * m + 4 * i, first_expert + 8 * n, (int)blockIdx.z,
+                          sum);
+            }
 }
 
-/* Shares are added up in their order: of each tile's fours a warp has a quarter. */
-static __device__ __forceinline__ void store_sums(unsigned char *shared,
-                                                  const dg_cuda_route_args &a, const many_place &at,
-                                                  route_sums acc)
+static __device__ __forceinline__ void store_squares(const dg_cuda_route_args &a, int first_row,
+                                                     many_share share[ROUTE_SHARES])
 {
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, tile = warp % MANY_TILES,
-        share = warp / MANY_TILES;
-    constexpr int TILE = MANY_FOURS * 32, SHARE = MANY_TILES * TILE, EACH = MANY_FOURS / 4;
-    static_assert(ROUTE_SHARES == 4, "a quarter for each share's warp");
-    float4 *met = (float4 *)shared + tile * TILE + lane;
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
 #pragma unroll
-    for (int i = 0; i < MANY_FOURS; i++) {
-        const float *four = acc[i / (ROUTE_EXPERTS / 8)][i % (ROUTE_EXPERTS / 8)];
-        met[share * SHARE + i * 32] = make_float4(four[0], four[1], four[2], four[3]);
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        int four = share * EACH + i;
-        float4 sum = make_float4(0, 0, 0, 0);
+    for (int i = 0; i < ROUTE_ROWS / 8; i++) {
+        int row = first_row + warp * ROUTE_ROWS + 8 * i + lane / 4;
+        float sum = 0;
 #pragma unroll
         for (int s = 0; s < ROUTE_SHARES; s++)
-            sum = plus(sum, met[s * SHARE + four * 32]);
-        int row = at.first_row + tile % 2 * ROUTE_ROWS + four / (ROUTE_EXPERTS / 8) * 16 + lane / 4,
-            expert = at.first_expert + tile / 2 * ROUTE_EXPERTS + four % (ROUTE_EXPERTS / 8) * 8 +
-                     lane % 4 * 2;
-        store_two(a, row, expert, (int)blockIdx.z, make_float2(sum.x, sum.y));
-        store_two(a, row + 8, expert, (int)blockIdx.z, make_float2(sum.z, sum.w));
+            sum += lane_squares(share[s].squares[i]);
+        if (lane % 4 == 0 && row < a.n_row)
+            route_line(a, row, (int)blockIdx.z)[a.n_expert] = sum;
     }
-}
-
-/* Behind store_sums(), in which all have met. */
-static __device__ __forceinline__ void store_squares(const float *met, const dg_cuda_route_args &a,
-                                                     int first_row)
-{
-    int t = (int)threadIdx.x, row = first_row + t;
-    if (t >= MANY_ROWS || row >= a.n_row)
-        return;
-    float sum = met[t];
-    for (int s = 1; s < ROUTE_SHARES; s++)
-        sum += met[s * MANY_ROWS + t];
-    route_line(a, row, (int)blockIdx.z)[a.n_expert] = sum;
 }
 
 /* ---- the kernel ---- */
@@ -161,12 +163,11 @@ static __global__ void __launch_bounds__(MANY_THREADS, 1) route_many(dg_cuda_rou
 {
     DG_SHARED(shared);
     uint64_t *there = (uint64_t *)(shared + MANY_BARRIER);
-    int warp = (int)threadIdx.x / 32, tile = warp % MANY_TILES, share = warp / MANY_TILES;
     many_place at = {(int)blockIdx.x * MANY_ROWS, (int)blockIdx.y * MANY_EXPERTS,
                      (int)blockIdx.z * ROUTE_PART, 0};
     at.n_chunk = (min(a.n - at.begin, (int)ROUTE_PART) + ROUTE_CHUNK - 1) / ROUTE_CHUNK;
     int n_turn = (at.n_chunk + ROUTE_SHARES - 1) / ROUTE_SHARES;
-    float acc[ROUTE_ROWS / 16][ROUTE_EXPERTS / 8][4] = {}, squares[ROUTE_ROWS / 8] = {};
+    many_share share[ROUTE_SHARES] = {};
     if (threadIdx.x == 0) {
         for (int i = 0; i < MANY_TURNS; i++)
             dg_mbar_init(there + i, MANY_THREADS);
@@ -185,18 +186,18 @@ static __global__ void __launch_bounds__(MANY_THREADS, 1) route_many(dg_cuda_rou
         copy_lines<4, MANY_ROWS>(shared, a.x, at.first_row, a.n_row, a.n, at.begin, turn);
         dg_cp_async_mbar_arrive(there + turn);
     }
+    many_lines lines = lines_of(shared);
 #pragma unroll 1
-    for (int turn = 0; turn * ROUTE_SHARES + share < at.n_chunk; turn++) {
+    for (int turn = 0; turn < n_turn; turn++) {
         dg_mbar_wait(there + turn, 0);
-        multiply_chunk(acc, squares, shared, tile, turn * ROUTE_SHARES + share);
+#pragma unroll
+        for (int s = 0; s < ROUTE_SHARES; s++)
+            if (turn * ROUTE_SHARES + s < at.n_chunk)
+                multiply_chunk(share[s], lines, turn * ROUTE_SHARES + s);
     }
-    __syncthreads(); /* the first share has waited for every turn: nothing is on its way */
-    float *met = (float *)(shared + MANY_SQUARES);
-    if (tile < 2 && blockIdx.y == 0)
-        meet_squares(met + share * MANY_ROWS + tile * ROUTE_ROWS, squares);
-    store_sums(shared, a, at, acc);
-    if (blockIdx.y == 0)
-        store_squares(met, a, at.first_row);
+    if (blockIdx.y == 0 && threadIdx.x < 32 * ROW_TILES)
+        store_squares(a, at.first_row, share);
+    store_sums(a, at, share);
 }
 
 cudaError_t dg_route_many(cudaStream_t stream, const dg_cuda_route_args *a, bool early)
