@@ -335,18 +335,25 @@ static __device__ __forceinline__ void scale_lines(lines<T> *l, const float fact
                 l->o[m][n][c] *= factor[m][c / 2];
 }
 
-template <typename T> static __device__ __forceinline__ void clear_lines(lines<T> *l)
+template <typename T> static __device__ __forceinline__ void clear_sums(lines<T> *l)
 {
 #pragma unroll
     for (int m = 0; m < T::MT; m++) {
         l->most[m][0] = l->most[m][1] = -INFINITY;
         l->sum[m][0] = l->sum[m][1] = 0;
+    }
+}
+
+template <typename T> static __device__ __forceinline__ void clear_lines(lines<T> *l)
+{
+    clear_sums<T>(l);
+#pragma unroll
+    for (int m = 0; m < T::MT; m++)
 #pragma unroll
         for (int n = 0; n < T::ND; n++)
 #pragma unroll
             for (int c = 0; c < 4; c++)
                 l->o[m][n][c] = 0;
-    }
 }
 
 template <typename T>
@@ -379,7 +386,7 @@ static __device__ __forceinline__ void store_lines(const lines<T> *l,
  * whichever block: that changes no bits. Blocks that share a tile count in one integer; each launch
  * adds COUNT_STEP to it, so that it need not be cleared. */
 
-enum { MAX_PARTS = 4, PART_KEYS = 192, COUNT_STEP = 4 };
+enum { MAX_PARTS = 2, PART_KEYS = 192, COUNT_STEP = 2 };
 
 /* Floats of a line's record: maximum and sum of each part, then the parts' results. */
 enum { RECORD_STAT = 0, RECORD_VALUES = 2 * MAX_PARTS };
@@ -404,15 +411,15 @@ static __device__ __forceinline__ float *record_of(const dg_cuda_attention_args 
                                                    int line)
 {
     return (float *)a.scratch +
-           number_of(a, t, group, kv_head, line) * (RECORD_VALUES + T::PARTS * T::D);
+           number_of(a, t, group, kv_head, line) * (RECORD_VALUES + MAX_PARTS * T::D);
 }
 
 template <typename T>
 static __device__ __forceinline__ int count_parts(const dg_cuda_attention_args &a,
                                                   const line_tile &t, int n_turn)
 {
-    int n = a.counter && t.seg.canvas ? n_turn * T::KB / PART_KEYS : 1;
-    return n >= 4 && T::PARTS >= 4 ? 4 : n >= 2 ? 2 : 1;
+    bool many = n_turn * T::KB >= MAX_PARTS * PART_KEYS;
+    return a.counter && t.seg.canvas && many ? MAX_PARTS : 1;
 }
 
 template <typename T>
@@ -468,19 +475,18 @@ static __device__ __forceinline__ bool comes_last(const dg_cuda_attention_args &
 
 /* What each part's results of one line count for, from their maxima and sums; gives the line's sum.
  */
-template <typename T>
-static __device__ __forceinline__ float weigh_parts(float weight[T::PARTS], const float2 *stat,
-                                                    int n_part)
+[[maybe_unused]] static __device__ __forceinline__ float weigh_parts(float weight[MAX_PARTS],
+                                                                     const float2 *stat, int n_part)
 {
-    float2 of[T::PARTS];
+    float2 of[MAX_PARTS];
     float most = -INFINITY, sum = 0;
 #pragma unroll
-    for (int p = 0; p < T::PARTS; p++) {
+    for (int p = 0; p < MAX_PARTS; p++) {
         of[p] = p < n_part ? __ldcg(stat + p) : make_float2(-INFINITY, 0);
         most = fmaxf(most, of[p].x);
     }
 #pragma unroll
-    for (int p = 0; p < T::PARTS; p++) {
+    for (int p = 0; p < MAX_PARTS; p++) {
         weight[p] = of[p].x == most ? 1 : dg_exp2_fast((of[p].x - most) * log2e);
         sum = __fmaf_rn(of[p].y, p < n_part ? weight[p] : 0, sum);
     }
@@ -502,8 +508,8 @@ static __device__ __forceinline__ void join_parts(lines<T> *l, const dg_cuda_att
             if (line >= t.n_line)
                 continue;
             const float *record = record_of<T>(a, t, group, kv_head, line);
-            float weight[T::PARTS];
-            l->sum[m][h] = weigh_parts<T>(weight, (const float2 *)(record + RECORD_STAT), n_part);
+            float weight[MAX_PARTS];
+            l->sum[m][h] = weigh_parts(weight, (const float2 *)(record + RECORD_STAT), n_part);
             const float2 *values =
                 (const float2 *)(record + RECORD_VALUES) + wn * T::ND * 4 + lane % 4;
 #pragma unroll
@@ -511,7 +517,7 @@ static __device__ __forceinline__ void join_parts(lines<T> *l, const dg_cuda_att
                 float *o = l->o[m][n] + 2 * h;
                 float2 sum = make_float2(0, 0);
 #pragma unroll
-                for (int p = 0; p < T::PARTS; p++) {
+                for (int p = 0; p < MAX_PARTS; p++) {
                     float2 v = p == own     ? make_float2(o[0], o[1])
                                : p < n_part ? __ldcg(values + p * (T::D / 2) + 4 * n)
                                             : make_float2(0, 0);

@@ -6,33 +6,31 @@
 #include "cuda/cuda_attention.cuh"
 #include "cuda/cuda_wgmma.cuh"
 
-/* As the kernels with mma.sync see a warp: 16 lines, all keys, 256 dimensions. The two warpgroups
- * have 64 lines each; or half of the dimensions each, where a head has two; or, SPLIT, the same
- * lines and two parts of the keys. */
-template <int N_HALF, bool SPLIT_> struct group_tile {
-    static constexpr bool SPLIT = SPLIT_, SAME_LINES = SPLIT || N_HALF > 1;
+/* As the kernels with mma.sync see a warp: 16 lines, all keys, ND times 8 dimensions. The two
+ * warpgroups have 64 lines each; or half of the dimensions each, where a head has two; or, TWICE,
+ * the same lines, whose scores each makes for itself, and half of the results' dimensions each. */
+template <int N_HALF, bool TWICE_> struct group_tile {
+    static constexpr bool TWICE = TWICE_, SAME_LINES = TWICE || N_HALF > 1;
     static constexpr int HALVES = N_HALF, D = 256 * HALVES, KB = 64, LINES = SAME_LINES ? 64 : 128;
-    static constexpr int MT = 1, WN = 1, NK = KB / 8, ND = 32, PARTS = 4 / HALVES;
+    static constexpr int MT = 1, WN = 1, NK = KB / 8, ND = TWICE ? 16 : 32;
     static constexpr int CONSUMERS = 256, COPIERS = 128, THREADS = CONSUMERS + COPIERS;
-    static_assert(!SPLIT || HALVES == 1, "parts or halves");
-
-    /* Blocks of a tile, and parts of a block, where blocks share a tile's parts. */
-    static constexpr int SHARED_PARTS = SPLIT ? 2 : 1, BLOCKS = PARTS / SHARED_PARTS;
+    static_assert(!TWICE || HALVES == 1, "scores of a whole head");
 
     /* Of the 16 steps of 16 dimensions, those whose queries stay in registers, as many as there
      * are registers for: products of scores take all that shared memory can give, these half of
      * it. */
-    static constexpr int KEPT = HALVES > 1 ? 4 : 0;
+    static constexpr int KEPT = TWICE ? 16 : 4;
 
-    /* Places of keys and of values: for two turns, or for the two halves of one; where warpgroups
-     * have turns of their own, each has one for keys and two for values. */
-    static constexpr int PLACES = 2, V_PLACES = SPLIT ? 4 : 2,
-                         READERS = CONSUMERS / 32 / (SAME_LINES ? 2 : 1);
+    /* The scores of the turn after the next are begun, too, before the next one's are worked on. */
+    static constexpr bool AHEAD = TWICE;
+
+    /* Places of keys, and as many of values: for turns, or for the two halves of one. */
+    static constexpr int PLACES = TWICE ? 3 : 2, READERS = CONSUMERS / 32 / HALVES;
 
     /* shared memory, in bytes; the first three in panels of 64 dimensions */
     static constexpr int PANEL = KB * 128, PIECE = 4 * PANEL, Q_PANEL = LINES * 128;
     static constexpr int Q = 0, K = Q + D / 64 * Q_PANEL, V = K + PLACES * PIECE,
-                         SCORES = V + V_PLACES * PIECE,
+                         SCORES = V + PLACES * PIECE,
                          SPAN = SCORES + (HALVES - 1) * 2 * 64 * KB * 4, LINE = SPAN + LINES * 8,
                          TILE = LINE + LINES * 8, BARS = TILE + 80;
     static constexpr int BYTES = BARS + 16 * 8 + 1024; /* to begin at a multiple of 1024 */
@@ -41,7 +39,7 @@ template <int N_HALF, bool SPLIT_> struct group_tile {
 /* Barriers of the places: each is full, and empty, in turn; and of the halves' scores. `n_copier`
  * warps say that a place is full. */
 struct group_ring {
-    uint64_t full_k[2], empty_k[2], full_v[4], empty_v[4], full_s[2], empty_s[2];
+    uint64_t full_k[3], empty_k[3], full_v[3], empty_v[3], full_s[2], empty_s[2];
 };
 
 template <typename T>
@@ -50,12 +48,12 @@ static __device__ __forceinline__ void make_ring(group_ring *ring, int n_copier)
     for (int i = 0; i < T::PLACES; i++) {
         dg_mbar_init(&ring->full_k[i], n_copier);
         dg_mbar_init(&ring->empty_k[i], T::READERS);
-        dg_mbar_init(&ring->full_s[i], T::READERS);
-        dg_mbar_init(&ring->empty_s[i], T::READERS);
-    }
-    for (int i = 0; i < T::V_PLACES; i++) {
         dg_mbar_init(&ring->full_v[i], n_copier);
         dg_mbar_init(&ring->empty_v[i], T::READERS);
+    }
+    for (int i = 0; i < 2; i++) {
+        dg_mbar_init(&ring->full_s[i], T::READERS);
+        dg_mbar_init(&ring->empty_s[i], T::READERS);
     }
     dg_mbar_init_fence();
 }
@@ -65,31 +63,25 @@ struct ring_place {
     int at, parity;
 };
 
-/* Those of turn n's keys; `group`: of this warpgroup, where each has its own. */
-template <typename T> static __device__ __forceinline__ ring_place keys_place(int n, int group)
+/* Those of the keys, and of the values, of a block's n-th turn. */
+template <typename T> static __device__ __forceinline__ ring_place place_of(int n, int half)
 {
-    return T::SAME_LINES ? ring_place{group, n % 2} : ring_place{n % 2, n / 2 % 2};
+    return T::HALVES > 1 ? ring_place{half, n % 2} : ring_place{n % T::PLACES, n / T::PLACES % 2};
 }
 
-template <typename T> static __device__ __forceinline__ ring_place values_place(int n, int group)
+/* The turn that part `part` of n_part begins with. */
+[[maybe_unused]] static __device__ __forceinline__ int part_begin(int n_turn, int part, int n_part)
 {
-    return T::SPLIT ? ring_place{2 * group + n % 2, n / 2 % 2} : keys_place<T>(n, group);
+    return n_turn * part / n_part;
 }
 
-/* The turns of part `part` of n_part: [x, y). */
-[[maybe_unused]] static __device__ __forceinline__ int2 turns_of(int n_turn, int part, int n_part)
+/* The turns that a block has of its tile: [x, y). */
+template <bool ONE_PART> static __device__ __forceinline__ int2 own_turns(int n_turn, int n_part)
 {
-    return part < n_part ? make_int2(n_turn * part / n_part, n_turn * (part + 1) / n_part)
-                         : make_int2(0, 0);
-}
-
-/* The turns that a block has of its tile, those of warpgroup `group` where each has its own. */
-template <typename T, bool ONE_PART>
-static __device__ __forceinline__ int2 own_turns(int n_turn, int n_part, int group)
-{
-    if (!ONE_PART)
-        return make_int2(0, n_turn);
-    return turns_of(n_turn, (int)blockIdx.z * T::SHARED_PARTS + (T::SPLIT ? group : 0), n_part);
+    int part = (int)blockIdx.z;
+    return ONE_PART
+               ? make_int2(part_begin(n_turn, part, n_part), part_begin(n_turn, part + 1, n_part))
+               : make_int2(0, n_turn);
 }
 
 /* ---- the warp that copies ---- */
@@ -136,10 +128,10 @@ static __device__ __forceinline__ unsigned long long keys_at(const dg_cuda_atten
 /* Turn n's keys; by the whole warp. */
 template <typename T>
 static __device__ __forceinline__ void fill_keys(unsigned char *shared, group_ring *ring,
-                                                 const unsigned char *keys, int n, int group)
+                                                 const unsigned char *keys, int n)
 {
     for (int half = 0; half < T::HALVES; half++) {
-        ring_place to = keys_place<T>(n, T::SPLIT ? group : half);
+        ring_place to = place_of<T>(n, half);
         dg_mbar_wait(&ring->empty_k[to.at], to.parity ^ 1);
         if (threadIdx.x % 32 == 0) {
             dg_mbar_expect(&ring->full_k[to.at], T::PIECE);
@@ -151,11 +143,10 @@ static __device__ __forceinline__ void fill_keys(unsigned char *shared, group_ri
 
 template <typename T>
 static __device__ __forceinline__ void fill_values(unsigned char *shared, group_ring *ring,
-                                                   const unsigned char *values, turn now, int n,
-                                                   int group)
+                                                   const unsigned char *values, turn now, int n)
 {
     for (int half = 0; half < T::HALVES; half++) {
-        ring_place to = values_place<T>(n, T::SPLIT ? group : half);
+        ring_place to = place_of<T>(n, half);
         dg_mbar_wait(&ring->empty_v[to.at], to.parity ^ 1);
         copy_values<T>(shared + T::V + to.at * T::PIECE, values + half * T::PIECE, now,
                        &ring->full_v[to.at]);
@@ -166,8 +157,8 @@ static __device__ __forceinline__ void fill_values(unsigned char *shared, group_
 /* What a block brings into its places, by whole warps: keys(head, turn, n) of its turn n, and
  * values(head, turn, n), where `head` is where the turn's keys lie. Places become empty in this
  * order: a turn's scores are made before the values of the turn before it are added up, so that its
- * keys' place is the next but one's before that of those values is. Only at the begin the first
- * values' place is empty, too. */
+ * keys' place is a later one's before that of those values is. Only where all places are one turn's
+ * the first values come before the second keys, as there is room for them. */
 template <typename T, class KEYS, class VALUES>
 static __device__ __forceinline__ void each_turn(const dg_cuda_attention_args &a,
                                                  const line_tile &t, int kv_head, int2 turns,
@@ -183,38 +174,35 @@ static __device__ __forceinline__ void each_turn(const dg_cuda_attention_args &a
         if (n % 32 == 0) /* where the next 32 turns' keys lie, one for each lane */
             ahead = i + lane < turns.y ? keys_at<T>(a, t, i + lane, kv_head) : 0;
         head = (unsigned char *)__shfl_sync(DG_ALL_LANES, ahead, n % 32);
-        if (n == 1)
+        bool early = T::HALVES > 1 && n == 1;
+        if (early)
             values(before, turn_at<T>(t, i - 1), n - 1);
         if (i < turns.y)
             keys(head, turn_at<T>(t, i), n);
-        if (n > 1)
+        if (n > 0 && !early)
             values(before, turn_at<T>(t, i - 1), n - 1);
     }
 }
 
-/* By one warp, or by one for each warpgroup that has turns of its own. */
+/* By one warp. */
 template <typename T, bool ONE_PART>
 static __device__ __forceinline__ void copy_turns(unsigned char *shared, group_ring *ring,
                                                   const dg_cuda_attention_args &a,
                                                   const line_tile &t, int kv_head, int n_turn,
                                                   int n_part)
 {
-    int group = (int)threadIdx.x / 32 - T::CONSUMERS / 32;
     size_t to_values = (size_t)a.kv.n_kv_head * T::HALVES * T::PIECE;
-    if (group >= (T::SPLIT ? 2 : 1))
+    if ((int)threadIdx.x >= T::CONSUMERS + 32)
         return;
     each_turn<T>(
-        a, t, kv_head, own_turns<T, ONE_PART>(n_turn, n_part, group),
-        [&](const unsigned char *head, turn, int n) { fill_keys<T>(shared, ring, head, n, group); },
+        a, t, kv_head, own_turns<ONE_PART>(n_turn, n_part),
+        [&](const unsigned char *head, turn, int n) { fill_keys<T>(shared, ring, head, n); },
         [&](const unsigned char *head, turn now, int n) {
-            fill_values<T>(shared, ring, head + to_values, now, n, group);
+            fill_values<T>(shared, ring, head + to_values, now, n);
         });
 }
 
-/* ---- the four warps that widen what is kept as bytes, two for each warpgroup that has turns of
- * its own ---- */
-
-template <typename T> static constexpr int wideners = T::COPIERS / 32 / (T::SPLIT ? 2 : 1);
+/* ---- the four warps that widen what is kept as bytes ---- */
 
 /* A thread's pieces of 16 values that are on their way: of slots 32 apart, in two panels. */
 typedef struct some_bytes {
@@ -260,23 +248,20 @@ template <typename T, dg_dtype TYPE>
 static __device__ __forceinline__ void widen_piece(unsigned char *to, unsigned char *head,
                                                    int first, turn now, uint64_t *empty, int parity)
 {
-    constexpr int SLOTS = 8 * wideners<T>;
-    const int thread = (int)threadIdx.x % (32 * wideners<T>), piece = thread % 4,
+    const int thread = (int)threadIdx.x % T::COPIERS, slot = thread / 4, piece = thread % 4,
               i = first + piece * 16;
-    for (int slot = thread / 4; slot < 32; slot += SLOTS) {
-        const int key = now.begin + slot, at = slot * 128 + ((2 * piece) ^ slot) % 8 * 16;
-        const unsigned char *numbers = head + dg_cuda_slot_at(TYPE, T::D, slot, i);
-        const uint16_t *factors = kv_factor_at(head, TYPE, T::D, slot, i);
-        const bool seen[2] = {key >= now.low && key < now.high,
-                              key + 32 >= now.low && key + 32 < now.high};
-        some_bytes some;
-        ask<T, TYPE>(&some, numbers, factors, seen);
-        dg_mbar_wait(empty, parity);
-        put<T, TYPE>(to, at, some);
-        ask<T, TYPE>(&some, numbers + 128, factors + (TYPE == DG_Q8_0 ? 128 / DG_KV_BLOCK : 0),
-                     seen);
-        put<T, TYPE>(to + 2 * T::PANEL, at, some);
-    }
+    const int key = now.begin + slot, at = slot * 128 + ((2 * piece) ^ slot) % 8 * 16;
+    const unsigned char *numbers = head + dg_cuda_slot_at(TYPE, T::D, slot, i);
+    const uint16_t *factors = kv_factor_at(head, TYPE, T::D, slot, i);
+    const bool seen[2] = {key >= now.low && key < now.high,
+                          key + 32 >= now.low && key + 32 < now.high};
+    static_assert(T::COPIERS == 4 * 32, "four threads for each of 32 slots");
+    some_bytes some;
+    ask<T, TYPE>(&some, numbers, factors, seen);
+    dg_mbar_wait(empty, parity);
+    put<T, TYPE>(to, at, some);
+    ask<T, TYPE>(&some, numbers + 128, factors + (TYPE == DG_Q8_0 ? 128 / DG_KV_BLOCK : 0), seen);
+    put<T, TYPE>(to + 2 * T::PANEL, at, some);
     warpgroup_publish();
 }
 
@@ -296,7 +281,7 @@ static __device__ __forceinline__ void bring(unsigned char *places, uint64_t *fu
     else
         widen_piece<T, DG_FP8>(to, head, 256 * half, now, &empty[at], place.parity ^ 1);
     __syncwarp();
-    if (now.canvas && warp % wideners<T> == 0)
+    if (now.canvas && warp == T::CONSUMERS / 32)
         copy_values<T>(to, head + half * T::PIECE, now, &full[at]);
     else if (lane == 0)
         dg_mbar_arrive(&full[at]);
@@ -311,18 +296,16 @@ static __device__ __forceinline__ void widen_turns(unsigned char *shared, group_
                                                    int n_part)
 {
     const dg_dtype type = a.kv.type;
-    int group = ((int)threadIdx.x - T::CONSUMERS) / (32 * wideners<T>);
     each_turn<T>(
-        a, t, kv_head, own_turns<T, ONE_PART>(n_turn, n_part, group),
+        a, t, kv_head, own_turns<ONE_PART>(n_turn, n_part),
         [&](unsigned char *head, turn now, int n) {
             for (int half = 0; half < T::HALVES; half++)
-                bring<T>(shared + T::K, ring->full_k, ring->empty_k,
-                         keys_place<T>(n, T::SPLIT ? group : half), type, head, now, half);
+                bring<T>(shared + T::K, ring->full_k, ring->empty_k, place_of<T>(n, half), type,
+                         head, now, half);
         },
         [&](unsigned char *head, turn now, int n) {
             for (int half = 0; half < T::HALVES; half++)
-                bring<T>(shared + T::V, ring->full_v, ring->empty_v,
-                         values_place<T>(n, T::SPLIT ? group : half), type,
+                bring<T>(shared + T::V, ring->full_v, ring->empty_v, place_of<T>(n, half), type,
                          head + a.kv.n_kv_head * head_bytes(a.kv, now.canvas), now, half);
         });
 }

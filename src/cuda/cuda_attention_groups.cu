@@ -1,22 +1,25 @@
 /* Attention of heads of 256 and 512 with the products of warpgroups (sm_90a).
  *
- * A block has 128 lines of one key head, or 64 lines of a head of 512, or 64 lines of two parts of
- * the keys: two warpgroups, whose results are 64 lines x 256 dimensions, 128 registers a thread,
+ * A block has 128 lines of one key head, or 64 lines: two warpgroups, whose results are 64 lines x
+ * 256 dimensions, 128 registers a thread, or x 128 where both have the same lines of a head of 256,
  * and warps that copy. Keys and values lie in pages as the products read them, so that 256
  * dimensions of a turn's 64 keys are one bulk copy, and so are those of its values. The scores of
  * the next turn are made while this turn's values are added up. With two halves of a head each
  * warpgroup makes the scores of its dimensions and both add the other's: a sum of two is the same
- * in both orders. Where pages hold bytes, four warps widen them into the same places instead.
+ * in both orders. With the same lines of a head of 256 each makes all scores, so that they need
+ * nothing of each other. Where pages hold bytes, four warps widen them into the same places
+ * instead.
  *
- * Parts are folded in pairs, and then the pairs: what came before and what comes next are scaled to
- * their common maximum. Either a block does all parts of its tile, or the blocks of a tile share
- * them and all are on the device at once: then each leaves what the other needs and folds its half
- * of the dimensions. The bits are the same. */
+ * Two parts are folded: both are scaled to their common maximum. Either a block does the parts of
+ * its tile one behind the other, or two blocks have one each and all are on the device at once:
+ * then each leaves what the other needs and folds its half of the dimensions. The bits are the
+ * same. */
 #include "cuda/cuda_attention_parts.cuh"
 
 /* ---- the warpgroups that multiply ---- */
 
-/* Which of the tile's lines a warpgroup has, and which half of the dimensions. */
+/* Which of the tile's lines a warpgroup has; of which half of the dimensions it multiplies queries
+ * with keys, if not with all; and for which half it adds up values. */
 template <typename T> static __device__ __forceinline__ int group_line(int group_index)
 {
     return T::SAME_LINES ? 0 : group_index * 64;
@@ -25,6 +28,11 @@ template <typename T> static __device__ __forceinline__ int group_line(int group
 template <typename T> static __device__ __forceinline__ int group_half(int group_index)
 {
     return T::HALVES > 1 ? group_index : 0;
+}
+
+template <typename T> static __device__ __forceinline__ int result_half(int group_index)
+{
+    return T::SAME_LINES ? group_index : 0;
 }
 
 /* Where a warpgroup's queries begin in shared memory. */
@@ -40,7 +48,7 @@ static __device__ __forceinline__ void keep_queries(unsigned char *shared,
                                                     const dg_cuda_attention_args &a,
                                                     const line_tile &t)
 {
-    constexpr int COPYING = T::SPLIT ? 256 : 128;
+    constexpr int COPYING = T::TWICE ? 256 : 128;
     int index = (int)threadIdx.x / 128, first = group_line<T>(index),
         skipped = group_half<T>(index) * 512;
     unsigned char *q = shared + group_queries<T>(index);
@@ -56,7 +64,7 @@ static __device__ __forceinline__ void keep_queries(unsigned char *shared,
     dg_cp_async_commit();
     dg_cp_async_wait<0>();
     warpgroup_publish();
-    dg_bar_sync(T::SPLIT ? 1 : 1 + index, COPYING);
+    dg_bar_sync(T::TWICE ? 1 : 1 + index, COPYING);
 }
 
 /* A warp's queries of the steps that are kept. */
@@ -92,19 +100,20 @@ static __device__ __forceinline__ void begin_scores(float s[T::NK][4], const kep
         else
             warpgroup_mma_rows(s, q + step / 4 * T::Q_PANEL + step % 4 * 32, keys, step > 0);
     }
-    warpgroup_commit();
 }
 
-/* Begins o += P V. */
+/* Begins o = (add ? o : 0) + P V over this warpgroup's dimensions. */
 template <typename T>
 static __device__ __forceinline__ void begin_values(float o[T::ND][4], const uint32_t p[4][4],
-                                                    const unsigned char *v)
+                                                    const unsigned char *v, bool add)
 {
     warpgroup_begin();
 #pragma unroll
     for (int step = 0; step < T::KB / 16; step++)
-        warpgroup_mma_columns(o, p[step], v + step * 2048);
-    warpgroup_commit();
+        if constexpr (T::ND == 32)
+            warpgroup_mma_columns(o, p[step], v + step * 2048, add || step > 0);
+        else
+            warpgroup_mma_down<DG_CUDA_BF16>(o, p[step], v + step * 2048, add || step > 0);
 }
 
 [[maybe_unused]] static __device__ __forceinline__ void narrow_weights(uint32_t p[4][4],
@@ -171,61 +180,100 @@ static __device__ __forceinline__ void soften_turn(lines<T> *l, float factor[1][
     soften<T>(l, factor, s, next);
 }
 
-/* Turns [i, end) of a tile, which are turns n ... of the block. */
+/* The scores that have come, where the next ones are made meanwhile. */
 template <typename T>
-static __device__ __forceinline__ void attend(lines<T> *l, unsigned char *shared, group_ring *ring,
-                                              const line_tile &t, int first_line, int i, int end,
-                                              int n)
+static __device__ __forceinline__ void take_scores(float to[T::NK][4], const float s[T::NK][4])
 {
-    int index = (int)threadIdx.x / 128, half = group_half<T>(index);
+#pragma unroll
+    for (int n = 0; n < T::NK; n++)
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            warpgroup_take(to[n][c], s[n][c]);
+}
+
+/* A block's turns [i, end) of its tile. Those from `anew` on are another part, if that is among
+ * them: what the turns before came to is kept, and its maxima and sums are returned. */
+template <typename T, bool ONE_PART>
+static __device__ __forceinline__ kept_sums attend(lines<T> *l, unsigned char *shared,
+                                                   group_ring *ring,
+                                                   const dg_cuda_attention_args &a,
+                                                   const line_tile &t, int group, int kv_head,
+                                                   int first_line, int i, int end, int anew)
+{
+    const int index = (int)threadIdx.x / 128, half = group_half<T>(index);
     const unsigned char *q = shared + group_queries<T>(index), *k = shared + T::K,
-                        *v = shared + T::V;
+                        *v = shared + T::V + (T::TWICE ? index * 2 * T::PANEL : 0);
     const int2 *span = (const int2 *)(shared + T::SPAN);
-    float s[1][T::NK][4], factor[1][2];
+    float ahead[T::AHEAD ? T::NK : 1][4], s[1][T::NK][4], factor[1][2];
     uint32_t p[4][4];
     kept_queries<T> kept;
-    ring_place at = keys_place<T>(n, index), next;
+    kept_sums first = {};
+    int fresh = 0; /* the turn that a part begins with */
+    const auto make_scores = [&](int n) {
+        ring_place at = place_of<T>(n, half);
+        dg_mbar_wait(&ring->full_k[at.at], at.parity);
+        begin_scores<T>(T::AHEAD ? ahead : s[0], kept, q, k + at.at * T::PIECE);
+    };
+    const auto have_scores = [&](int n, bool more) {
+        release(&ring->empty_k[place_of<T>(n, half).at]);
+        if constexpr (T::AHEAD) {
+            take_scores<T>(s[0], ahead);
+            if (more)
+                make_scores(n + 1);
+            warpgroup_commit();
+        }
+        if constexpr (T::HALVES > 1)
+            add_scores<T>(s[0], shared, ring, half, n);
+    };
+    const auto add_values = [&](int n) {
+        ring_place at = place_of<T>(n, half);
+        dg_mbar_wait(&ring->full_v[at.at], at.parity);
+        begin_values<T>(l->o[0], p, v + at.at * T::PIECE, n != fresh);
+        warpgroup_commit();
+    };
     take_queries<T>(&kept, q);
-    clear_lines<T>(l);
-    dg_mbar_wait(&ring->full_k[at.at], at.parity);
-    begin_scores<T>(s[0], kept, q, k + at.at * T::PIECE);
+    clear_sums<T>(l);
+    make_scores(0);
+    warpgroup_commit();
     warpgroup_wait<0>();
-    release(&ring->empty_k[at.at]);
-    if constexpr (T::HALVES > 1)
-        add_scores<T>(s[0], shared, ring, half, n);
+    have_scores(0, i + 1 < end);
     soften_turn<T>(l, factor, s, t, span, first_line, i);
     narrow_weights(p, s[0]);
+    int n = 0;
     for (; i + 1 < end; i++, n++) {
-        next = keys_place<T>(n + 1, index);
-        at = values_place<T>(n, index);
-        dg_mbar_wait(&ring->full_k[next.at], next.parity);
-        begin_scores<T>(s[0], kept, q, k + next.at * T::PIECE);
-        dg_mbar_wait(&ring->full_v[at.at], at.parity);
-        begin_values<T>(l->o[0], p, v + at.at * T::PIECE);
+        const bool begins = !ONE_PART && i + 1 == anew;
+        if constexpr (!T::AHEAD) {
+            make_scores(n + 1);
+            warpgroup_commit();
+        }
+        add_values(n);
         warpgroup_wait<1>();
-        release(&ring->empty_k[next.at]);
-        if constexpr (T::HALVES > 1)
-            add_scores<T>(s[0], shared, ring, half, n + 1);
+        have_scores(n + 1, i + 2 < end);
+        if (begins) {
+            first = sums_of<T>(l);
+            clear_sums<T>(l);
+        }
         soften_turn<T>(l, factor, s, t, span, first_line, i + 1);
-        warpgroup_wait<0>();
-        release(&ring->empty_v[at.at]);
-        scale_lines<T>(l, factor);
+        warpgroup_wait<T::AHEAD ? 1 : 0>();
+        release(&ring->empty_v[place_of<T>(n, half).at]);
+        if (begins) {
+            keep_part<T>(*l, a, t, group, kv_head, first_line, result_half<T>(index));
+            fresh = n + 1;
+        } else {
+            scale_lines<T>(l, factor);
+        }
         narrow_weights(p, s[0]);
     }
-    at = values_place<T>(n, index);
-    dg_mbar_wait(&ring->full_v[at.at], at.parity);
-    begin_values<T>(l->o[0], p, v + at.at * T::PIECE);
+    add_values(n);
     warpgroup_wait<0>();
-    release(&ring->empty_v[at.at]);
-    for (int h = 0; h < 2; h++) {
-        l->sum[0][h] += __shfl_xor_sync(DG_ALL_LANES, l->sum[0][h], 1);
-        l->sum[0][h] += __shfl_xor_sync(DG_ALL_LANES, l->sum[0][h], 2);
-    }
+    release(&ring->empty_v[place_of<T>(n, half).at]);
+    sums_of<T>(l);
+    return first;
 }
 
 /* ---- all parts of a tile ---- */
 
-/* The tile's parts are shared by blocks, and by a block's warpgroups; all are under way at once. */
+/* The tile's two parts have a block each, and both are under way at once. */
 template <typename T>
 static __device__ __forceinline__ void attend_shared(unsigned char *shared, group_ring *ring,
                                                      const dg_cuda_attention_args &a,
@@ -233,30 +281,25 @@ static __device__ __forceinline__ void attend_shared(unsigned char *shared, grou
                                                      int n_turn, int n_part, int first_line,
                                                      int half)
 {
-    int index = (int)threadIdx.x / 128;
-    bool paired = T::SPLIT && n_part > 1;
-    int2 turns = own_turns<T, true>(n_turn, n_part, index);
+    int2 turns = own_turns<true>(n_turn, n_part);
     result_room<T> room = {shared};
     lines<T> l;
-    if (turns.x < turns.y)
-        attend<T>(&l, shared, ring, t, first_line, turns.x, turns.y, 0);
+    attend<T, true>(&l, shared, ring, a, t, group, kv_head, first_line, turns.x, turns.y, turns.y);
     dg_bar_sync(3, T::CONSUMERS); /* nobody reads queries, keys and values any more */
-    if (turns.x < turns.y)
-        leave_lines<T>(room, l, first_line, half, T::SPLIT ? index : 0);
+    leave_lines<T>(room, l, first_line, half);
     dg_bar_sync(3, T::CONSUMERS);
     if ((int)threadIdx.x < t.n_line)
-        plan_line<T>(room, a, t, ((const int2 *)(shared + T::LINE))[threadIdx.x], (int)threadIdx.x,
-                     paired);
+        plan_line<T>(room, a, t, ((const int2 *)(shared + T::LINE))[threadIdx.x], (int)threadIdx.x);
     dg_bar_sync(3, T::CONSUMERS);
-    if (n_part <= T::SHARED_PARTS) {
-        store_whole<T>(room, a, t, paired);
+    if (n_part == 1) {
+        store_whole<T>(room, a, t);
     } else {
-        leave_half<T>(room, a, t, group, kv_head, paired);
-        store_half<T>(room, a, t, paired);
+        leave_half<T>(room, a, t, group, kv_head);
+        store_half<T>(room, a, t);
     }
 }
 
-/* All parts of the tile, one after the other. */
+/* One block has both of them. */
 template <typename T>
 static __device__ __forceinline__ void attend_all(unsigned char *shared, group_ring *ring,
                                                   const dg_cuda_attention_args &a,
@@ -264,22 +307,10 @@ static __device__ __forceinline__ void attend_all(unsigned char *shared, group_r
                                                   int n_turn, int n_part, int first_line, int half)
 {
     lines<T> l;
-    kept_sums first = {}, second = {}; /* of a pair of parts each */
-    for (int part = 0; part < n_part; part++) {
-        int2 turns = turns_of(n_turn, part, n_part);
-        attend<T>(&l, shared, ring, t, first_line, turns.x, turns.y, turns.x);
-#pragma unroll 1
-        for (int pair = part / 2; part % 2 && pair >= 0; pair--)
-            fold_earlier<T>(&l, pair ? second : first, a, t, group, kv_head, first_line, half,
-                            pair);
-        if (part + 1 < n_part) {
-            kept_sums kept = keep_parts<T>(l, a, t, group, kv_head, first_line, half, part / 2);
-            if (part < 2)
-                first = kept;
-            else
-                second = kept;
-        }
-    }
+    kept_sums first = attend<T, false>(&l, shared, ring, a, t, group, kv_head, first_line, 0,
+                                       n_turn, n_part > 1 ? part_begin(n_turn, 1, n_part) : n_turn);
+    if (n_part > 1)
+        fold_kept<T>(&l, first, a, t, group, kv_head, first_line, half);
     store_lines<T>(&l, a, t, group, kv_head, first_line, half);
 }
 
@@ -290,7 +321,7 @@ static __device__ __forceinline__ void attend_parts(unsigned char *shared, group
                                                     int n_turn, int n_part)
 {
     int warp = (int)threadIdx.x / 32;
-    int half = group_half<T>(warp / 4), first_line = group_line<T>(warp / 4) + warp % 4 * 16;
+    int half = result_half<T>(warp / 4), first_line = group_line<T>(warp / 4) + warp % 4 * 16;
     keep_queries<T>(shared, a, t);
     if constexpr (ONE_PART)
         attend_shared<T>(shared, ring, a, t, group, kv_head, n_turn, n_part, first_line, half);
@@ -323,10 +354,10 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
                        (int2 *)(shared + T::LINE), &t);
         }
         if (threadIdx.x == 0)
-            make_ring<T>(ring, BYTES ? wideners<T> : 1);
+            make_ring<T>(ring, BYTES ? T::COPIERS / 32 : 1);
         __syncthreads();
         int n_turn = count_turns<T>(t), n_part = count_parts<T>(a, t, n_turn);
-        if (t.n_line == 0 || n_turn == 0 || (int)blockIdx.z * T::SHARED_PARTS >= n_part)
+        if (t.n_line == 0 || n_turn == 0 || (int)blockIdx.z >= n_part)
             return; /* at once: another block may wait for this one's place */
         dg_grid_wait();
         dg_grid_launch_next();
@@ -348,7 +379,7 @@ static cudaError_t launch_groups(cudaStream_t stream, const dg_cuda_attention_ar
 {
     typedef group_tile<HALVES, false> alone;
     typedef group_tile<HALVES, HALVES == 1> together;
-    dim3 grid(count_tiles<together>(a), (unsigned)a->kv.n_kv_head, together::BLOCKS);
+    dim3 grid(count_tiles<together>(a), (unsigned)a->kv.n_kv_head, MAX_PARTS);
     /* Blocks share a tile's parts only where all fit at once: they wait for each other. */
     if (a->counter && grid.x * grid.y * grid.z <= (unsigned)n_sm)
         return DG_LAUNCH((group_lines<together, true, BYTES>), grid, together::THREADS,

@@ -16,7 +16,6 @@
 template <int HEAD_DIM, int KEYS, int M_TILES, int WARPS_N, int WARPS_M> struct tile {
     static constexpr int D = HEAD_DIM, KB = KEYS, MT = M_TILES, WN = WARPS_N, WM = WARPS_M;
     static constexpr int LINES = 16 * MT * WM, THREADS = 32 * WN * WM;
-    static constexpr int PARTS = 2;
     static constexpr int NK = KB / WN / 8; /* a warp's tiles of 8 keys */
     static constexpr int ND = D / WN / 8;  /* and of 8 dimensions */
     /* One load brings 32 values of a key: of two tiles of keys, or of two steps of 16 dimensions.
@@ -312,7 +311,7 @@ static __global__ void __launch_bounds__(T::THREADS, BLOCKS) flash_lines(dg_cuda
 template <typename T, int BLOCKS>
 static cudaError_t launch_flash(cudaStream_t stream, const dg_cuda_attention_args *a)
 {
-    dim3 grid(count_tiles<T>(a), (unsigned)a->kv.n_kv_head, a->counter ? T::PARTS : 1);
+    dim3 grid(count_tiles<T>(a), (unsigned)a->kv.n_kv_head, a->counter ? MAX_PARTS : 1);
     if (dg_kv_in_bytes(a->kv.type))
         return DG_LAUNCH((flash_lines<T, BLOCKS, true>), grid, T::THREADS, T::BYTES, stream, *a);
     return DG_LAUNCH((flash_lines<T, BLOCKS, false>), grid, T::THREADS, T::BYTES, stream, *a);

@@ -23,19 +23,16 @@
 }
 
 /* Where a thread that works on all parts of its lines puts what they came to so far, which nobody
- * else reads: lanes beside each other have neighbouring fours. `pair`: the first two parts' place,
- * or that of the others. Room for twice the lines of a canvas keeps a last tile that is not full
- * out of the next place. */
+ * else reads: lanes beside each other have neighbouring fours. Room for twice the lines of a canvas
+ * keeps a last tile that is not full out of the next place. */
 template <typename T>
 static __device__ __forceinline__ float4 *kept_fours(const dg_cuda_attention_args &a,
                                                      const line_tile &t, int group, int kv_head,
-                                                     int line, int half, int pair)
+                                                     int line, int half)
 {
     int pages = (t.seg.n_row + DG_CUDA_PAGE - 1) / DG_CUDA_PAGE;
-    size_t lines = 2 * (size_t)DG_CUDA_PAGE * group,
-           first = lines * (T::PARTS / 2) *
-                       ((size_t)t.seg.canvas_page * a.kv.n_kv_head + (size_t)pages * kv_head) +
-                   lines * pages * pair;
+    size_t first = 2 * (size_t)DG_CUDA_PAGE * group *
+                   ((size_t)t.seg.canvas_page * a.kv.n_kv_head + (size_t)pages * kv_head);
     float *kept = (float *)a.scratch + (first + t.first_line + line) * T::D + half * 8 * T::ND * 8;
     return (float4 *)kept + threadIdx.x % 32;
 }
@@ -45,33 +42,43 @@ struct kept_sums {
     float2 line[2];
 };
 
-template <typename T>
-static __device__ __forceinline__ kept_sums keep_parts(const lines<T> &l,
-                                                       const dg_cuda_attention_args &a,
-                                                       const line_tile &t, int group, int kv_head,
-                                                       int first_line, int half, int pair)
+/* The sums of whole lines. */
+template <typename T> static __device__ __forceinline__ kept_sums sums_of(lines<T> *l)
 {
-    kept_sums kept;
+    kept_sums sums;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        kept.line[h] = make_float2(l.most[0][h], l.sum[0][h]);
+        l->sum[0][h] += __shfl_xor_sync(DG_ALL_LANES, l->sum[0][h], 1);
+        l->sum[0][h] += __shfl_xor_sync(DG_ALL_LANES, l->sum[0][h], 2);
+        sums.line[h] = make_float2(l->most[0][h], l->sum[0][h]);
+    }
+    return sums;
+}
+
+/* Keeps what the first part came to. */
+template <typename T>
+static __device__ __forceinline__ void keep_part(const lines<T> &l, const dg_cuda_attention_args &a,
+                                                 const line_tile &t, int group, int kv_head,
+                                                 int first_line, int half)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
         if (first_line + 8 * h >= t.n_line)
             continue;
-        float4 *fours = kept_fours<T>(a, t, group, kv_head, first_line + 8 * h, half, pair);
+        float4 *fours = kept_fours<T>(a, t, group, kv_head, first_line + 8 * h, half);
 #pragma unroll
         for (int n = 0; n < T::ND; n += 2)
             __stcg(fours + 16 * n, make_float4(l.o[0][n][2 * h], l.o[0][n][2 * h + 1],
                                                l.o[0][n + 1][2 * h], l.o[0][n + 1][2 * h + 1]));
     }
-    return kept;
 }
 
-/* Puts what earlier parts came to before this one. */
+/* Puts it before the other one. */
 template <typename T>
-static __device__ __forceinline__ void fold_earlier(lines<T> *l, kept_sums kept,
-                                                    const dg_cuda_attention_args &a,
-                                                    const line_tile &t, int group, int kv_head,
-                                                    int first_line, int half, int pair)
+static __device__ __forceinline__ void fold_kept(lines<T> *l, kept_sums kept,
+                                                 const dg_cuda_attention_args &a,
+                                                 const line_tile &t, int group, int kv_head,
+                                                 int first_line, int half)
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -81,7 +88,7 @@ static __device__ __forceinline__ void fold_earlier(lines<T> *l, kept_sums kept,
         l->sum[0][h] = sofar.y;
         if (first_line + 8 * h >= t.n_line)
             continue;
-        const float4 *fours = kept_fours<T>(a, t, group, kv_head, first_line + 8 * h, half, pair);
+        const float4 *fours = kept_fours<T>(a, t, group, kv_head, first_line + 8 * h, half);
 #pragma unroll
         for (int n = 0; n < T::ND; n += 2) {
             float4 v = __ldcg(fours + 16 * n);
@@ -100,28 +107,26 @@ static __device__ __forceinline__ void fold_earlier(lines<T> *l, kept_sums kept,
  * results in registers, which no loop can number. The others find them in shared memory, which has
  * room as soon as the last keys and values are used. */
 
-/* Where these lie: lines of results, a set for each part that the block has; maxima and sums alike;
- * how to fold two sets; how to fold two blocks', and what to multiply with; and where a line goes.
- */
+/* Where these lie: lines of results; maxima and sums; how to fold two blocks', and what to multiply
+ * with; and where a line goes. */
 template <typename T> struct result_room {
     static constexpr int LD = T::D + 8, /* no two lines of a store share a bank */
-        SET = T::LINES * LD * 4, STAT = T::SHARED_PARTS * SET,
-                         PAIR = STAT + T::SHARED_PARTS * T::LINES * 8, LAST = PAIR + T::LINES * 8,
-                         GOES = LAST + T::LINES * 16, END = GOES + T::LINES * 16;
+        STAT = T::LINES * LD * 4, LAST = STAT + T::LINES * 8, GOES = LAST + T::LINES * 16,
+                         END = GOES + T::LINES * 16;
     static_assert(END <= T::SPAN, "room for results");
     unsigned char *memory;
 
-    __device__ __forceinline__ float *value(int line, int i, int set = 0) const
+    __device__ __forceinline__ float *value(int line, int i) const
     {
-        return (float *)(memory + set * SET) + line * LD + i;
+        return (float *)memory + line * LD + i;
     }
-    __device__ __forceinline__ float2 &stat(int line, int set = 0) const
+    __device__ __forceinline__ float4 &four(int line, int i) const
     {
-        return ((float2 *)(memory + STAT))[set * T::LINES + line];
+        return *(float4 *)value(line, i);
     }
-    __device__ __forceinline__ float2 &pair(int line) const
+    __device__ __forceinline__ float2 &stat(int line) const
     {
-        return ((float2 *)(memory + PAIR))[line];
+        return ((float2 *)(memory + STAT))[line];
     }
     __device__ __forceinline__ float4 &last(int line) const
     {
@@ -133,21 +138,21 @@ template <typename T> struct result_room {
     }
 };
 
-/* A warpgroup's results into its set. */
+/* A warpgroup's results, of the first or the second half of the dimensions. */
 template <typename T>
 static __device__ __forceinline__ void leave_lines(const result_room<T> &room, const lines<T> &l,
-                                                   int first_line, int half, int set)
+                                                   int first_line, int half)
 {
     int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int line = first_line + 8 * h + lane / 4;
-        float *to = room.value(line, half * 8 * T::ND + 2 * (lane % 4), set);
+        float *to = room.value(line, half * 8 * T::ND + 2 * (lane % 4));
 #pragma unroll
         for (int n = 0; n < T::ND; n++)
             *(float2 *)(to + 8 * n) = make_float2(l.o[0][n][2 * h], l.o[0][n][2 * h + 1]);
         if (half == 0 && lane % 4 == 0)
-            room.stat(line, set) = make_float2(l.most[0][h], l.sum[0][h]);
+            room.stat(line) = make_float2(l.most[0][h], l.sum[0][h]);
     }
 }
 
@@ -163,35 +168,19 @@ static __device__ __forceinline__ void leave_lines(const result_room<T> &room, c
     return make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
 }
 
-/* What the block's own parts came to. */
-template <typename T>
-static __device__ __forceinline__ float4 own_four(const result_room<T> &room, int line, int i,
-                                                  bool paired)
-{
-    float4 v = *(const float4 *)room.value(line, i);
-    if (T::SPLIT && paired)
-        v = fold_four(v, *(const float4 *)room.value(line, i, 1), room.pair(line));
-    return v;
-}
-
 [[maybe_unused]] static __device__ __forceinline__ float inverse_of(float sum)
 {
     return sum == 0 ? 0 : 1 / sum;
 }
 
-/* One thread a line: how its parts are folded, and where it goes. */
+/* One thread a line: where it goes, and what with if there is no other part. */
 template <typename T>
 static __device__ __forceinline__ void plan_line(const result_room<T> &room,
                                                  const dg_cuda_attention_args &a,
-                                                 const line_tile &t, int2 place, int line,
-                                                 bool paired)
+                                                 const line_tile &t, int2 place, int line)
 {
     int slot = t.seg.canvas_page * DG_CUDA_PAGE + place.x - t.seg.first_row;
-    float2 sofar = room.stat(line);
-    if (T::SPLIT && paired)
-        room.pair(line) = fold_factors(&sofar, room.stat(line, 1));
-    room.stat(line) = sofar;
-    room.last(line) = make_float4(1, 0, inverse_of(sofar.y), 0);
+    room.last(line) = make_float4(1, 0, inverse_of(room.stat(line).y), 0);
     room.goes(line) = make_int4(place.x, place.y * T::D, slot * a.kv.n_head + place.y, 0);
 }
 
@@ -201,7 +190,7 @@ static __device__ __forceinline__ float *left_by(const result_room<T> &room,
                                                  const dg_cuda_attention_args &a, int line,
                                                  int block, int i)
 {
-    return (float *)a.scratch + (size_t)room.goes(line).z * (RECORD_VALUES + T::PARTS * T::D) +
+    return (float *)a.scratch + (size_t)room.goes(line).z * (RECORD_VALUES + MAX_PARTS * T::D) +
            RECORD_VALUES + block * T::D + i;
 }
 
@@ -232,8 +221,7 @@ template <typename T, int FOURS> struct result_turns {
 template <typename T>
 static __device__ __forceinline__ void leave_half(const result_room<T> &room,
                                                   const dg_cuda_attention_args &a,
-                                                  const line_tile &t, int group, int kv_head,
-                                                  bool paired)
+                                                  const line_tile &t, int group, int kv_head)
 {
     typedef result_turns<T, T::D / 8> turns;
     int thread = (int)threadIdx.x, block = (int)blockIdx.z,
@@ -244,7 +232,7 @@ static __device__ __forceinline__ void leave_half(const result_room<T> &room,
     for (int i = 0; i < turns::N; i++)
         if (turns::line(i) < t.n_line)
             __stcg((float4 *)left_by(room, a, turns::line(i), block, at),
-                   own_four(room, turns::line(i), at, paired));
+                   room.four(turns::line(i), at));
     dg_bar_sync(3, T::CONSUMERS);
     if (thread == 0) {
         uint32_t before = count_part(a, t, group, kv_head, 2);
@@ -270,7 +258,7 @@ static __device__ __forceinline__ void plan_fold(const result_room<T> &room, int
 template <typename T>
 static __device__ __forceinline__ void store_half(const result_room<T> &room,
                                                   const dg_cuda_attention_args &a,
-                                                  const line_tile &t, bool paired)
+                                                  const line_tile &t)
 {
     typedef result_turns<T, T::D / 8> turns;
     int thread = (int)threadIdx.x, block = (int)blockIdx.z, at = block * (T::D / 2) + turns::at(),
@@ -288,13 +276,12 @@ static __device__ __forceinline__ void store_half(const result_room<T> &room,
         plan_fold(room, thread, stat);
 #pragma unroll
     for (int i = 0; i < turns::N; i++)
-        *(float4 *)room.value(turns::line(i), over) = other[i];
+        room.four(turns::line(i), over) = other[i];
     dg_bar_sync(3, T::CONSUMERS);
 #pragma unroll 1
     for (int i = 0; i < turns::N && turns::line(i) < t.n_line; i++) {
         int line = turns::line(i);
-        float4 own = own_four(room, line, at, paired),
-               left = *(const float4 *)room.value(line, over), f = room.last(line);
+        float4 own = room.four(line, at), left = room.four(line, over), f = room.last(line);
         float4 v = fold_four(block ? left : own, block ? own : left, make_float2(f.x, f.y));
         store_four_results(a.out, room.goes(line).x, room.goes(line).y + at, times(v, f.z));
     }
@@ -303,14 +290,14 @@ static __device__ __forceinline__ void store_half(const result_room<T> &room,
 template <typename T>
 static __device__ __forceinline__ void store_whole(const result_room<T> &room,
                                                    const dg_cuda_attention_args &a,
-                                                   const line_tile &t, bool paired)
+                                                   const line_tile &t)
 {
     typedef result_turns<T, T::D / 4> turns;
 #pragma unroll 1
     for (int i = 0; i < turns::N && turns::line(i) < t.n_line; i++) {
         int line = turns::line(i);
         store_four_results(a.out, room.goes(line).x, room.goes(line).y + turns::at(),
-                           times(own_four(room, line, turns::at(), paired), room.last(line).z));
+                           times(room.four(line, turns::at()), room.last(line).z));
     }
 }
 

@@ -56,6 +56,12 @@ static __device__ __forceinline__ void warpgroup_settle(float &value)
     asm volatile("" : "+f"(value)::"memory");
 }
 
+/* A copy, so that a result's own register is free for the next product. */
+static __device__ __forceinline__ void warpgroup_take(float &to, float from)
+{
+    asm volatile("mov.f32 %0, %1;" : "=f"(to) : "f"(from));
+}
+
 /* The same address, of which the compiler does not know where it came from. Else it may find it
  * anew for each use, beginning with the number of the block in its cluster, which takes longer to
  * come than a copy takes to begin. */
@@ -161,30 +167,34 @@ static __device__ __forceinline__ void warpgroup_mma_kept(float acc[8][4], const
                    "r"((int)add));
 }
 
-/* acc += 16 values of k: a is the warp's fragment, b 16 rows of 256 columns, panels 8192 bytes
- * apart. */
+/* acc = (add ? acc : 0) + 16 values of k: a is the warp's fragment, b 16 rows of 256 columns,
+ * panels 8192 bytes apart. */
 static __device__ __forceinline__ void warpgroup_mma_columns(float acc[32][4], const uint32_t a[4],
-                                                             const unsigned char *b)
+                                                             const unsigned char *b, bool add)
 {
     float *d = acc[0];
-    asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" REGS_128
-                 "}, {%128,%129,%130,%131}, %132, 1, 1, 1, 1;"
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %133, 0;\n\t"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" REGS_128
+                 "}, {%128,%129,%130,%131}, %132, p, 1, 1, 1;\n\t}"
                  : ACC8(0), ACC8(8), ACC8(16), ACC8(24), ACC8(32), ACC8(40), ACC8(48), ACC8(56),
                    ACC8(64), ACC8(72), ACC8(80), ACC8(88), ACC8(96), ACC8(104), ACC8(112), ACC8(120)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(panel_descriptor(b, 8192)));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(panel_descriptor(b, 8192)),
+                   "r"((int)add));
 }
 
 /* The same for 128 columns, of either form. */
 template <dg_cuda_form FORM>
 static __device__ __forceinline__ void warpgroup_mma_down(float acc[16][4], const uint32_t a[4],
-                                                          const unsigned char *b)
+                                                          const unsigned char *b, bool add = true)
 {
     float *d = acc[0];
 #define WGMMA_DOWN(type)                                                                           \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" REGS_64         \
-                 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"                                          \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\t"                                \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" REGS_64         \
+                 "}, {%64,%65,%66,%67}, %68, p, 1, 1, 1;\n\t}"                                     \
                  : ACC8(0), ACC8(8), ACC8(16), ACC8(24), ACC8(32), ACC8(40), ACC8(48), ACC8(56)    \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(panel_descriptor(b, 8192)))
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(panel_descriptor(b, 8192)),     \
+                   "r"((int)add))
     if constexpr (FORM == DG_CUDA_BF16)
         WGMMA_DOWN("bf16");
     else
@@ -239,6 +249,11 @@ static __device__ __forceinline__ void warpgroup_settle(float &)
 {
 }
 
+static __device__ __forceinline__ void warpgroup_take(float &to, float from)
+{
+    to = from;
+}
+
 [[maybe_unused]] static __device__ __forceinline__ unsigned char *settled_address(
     unsigned char *shared)
 {
@@ -287,12 +302,14 @@ static __device__ __forceinline__ void warpgroup_mma_rows(float acc[8][4], const
 }
 
 static __device__ __forceinline__ void warpgroup_mma_columns(float acc[32][4], const uint32_t a[4],
-                                                             const unsigned char *b)
+                                                             const unsigned char *b, bool add)
 {
     int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int j = 0; j < 32; j++) {
         uint32_t bf[2];
+        for (int c = 0; c < 4 && !add; c++)
+            acc[j][c] = 0;
         dg_ldmatrix_x2_trans(bf, in_panel(b + j / 8 * 8192 + lane % 16 * 128 + j % 8 * 16));
         dg_mma_bf16(acc[j], a, bf);
     }
@@ -300,12 +317,14 @@ static __device__ __forceinline__ void warpgroup_mma_columns(float acc[32][4], c
 
 template <dg_cuda_form FORM>
 static __device__ __forceinline__ void warpgroup_mma_down(float acc[16][4], const uint32_t a[4],
-                                                          const unsigned char *b)
+                                                          const unsigned char *b, bool add = true)
 {
     int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int j = 0; j < 16; j++) {
         uint32_t bf[2];
+        for (int c = 0; c < 4 && !add; c++)
+            acc[j][c] = 0;
         dg_ldmatrix_x2_trans(bf, in_panel(b + j / 8 * 8192 + lane % 16 * 128 + j % 8 * 16));
         mma_of<FORM>(acc[j], a, bf);
     }
