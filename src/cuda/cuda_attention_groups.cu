@@ -246,9 +246,15 @@ static __device__ __forceinline__ kept_sums attend(lines<T> *l, unsigned char *s
             make_scores(n + 1);
             warpgroup_commit();
         }
-        add_values(n);
-        warpgroup_wait<1>();
-        have_scores(n + 1, i + 2 < end);
+        if constexpr (T::HALVES > 1) { /* one turn's room: its keys go as soon as they can */
+            warpgroup_wait<0>();
+            have_scores(n + 1, false);
+            add_values(n);
+        } else {
+            add_values(n);
+            warpgroup_wait<1>();
+            have_scores(n + 1, i + 2 < end);
+        }
         if (begins) {
             first = sums_of<T>(l);
             clear_sums<T>(l);
