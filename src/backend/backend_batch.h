@@ -149,6 +149,10 @@ typedef struct dg_batch {
     dg_findings out;
 
     bool watched; /* the caller downloads between stages */
+
+    /* Work for the host while a device computes: by finish(), once, or not at all. NULL: none. */
+    void (*meanwhile)(void *arg);
+    void *meanwhile_arg;
 } dg_batch;
 
 /* The segment that a row is in. */

@@ -287,12 +287,20 @@ static void go_on(dg_bench_session *s)
     }
 }
 
+/* What an engine makes ready while a device computes. */
+static void prepare(void *arg)
+{
+    dg_bench_session *s = arg;
+    for (int i = 0; s->canvas && i < s->batch; i++)
+        dg_canvas_prepare(&s->canvas[i], &s->draws);
+}
+
 static dgemma_status run_canvases(dg_bench_session *s, dgemma_error *err)
 {
     if (s->guided)
         dg_bench_guided_ask(s->guided, s->work);
-    dgemma_status st =
-        dg_forward_run(s->forward, &(dg_pass){.work = s->work, .n_work = s->batch}, err);
+    dg_pass pass = {.work = s->work, .n_work = s->batch, .meanwhile = prepare, .meanwhile_arg = s};
+    dgemma_status st = dg_forward_run(s->forward, &pass, err);
     if (!st && s->guided)
         st = dg_bench_guided_take(s->guided, s->work, err);
     for (int i = 0; i < s->batch; i++)

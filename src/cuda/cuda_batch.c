@@ -498,6 +498,8 @@ static void wait_for_pass(dg_cuda *cu)
         dg_cuda_failed(cu, cudaEventRecord(m->to, cu->stream), "a pass");
     if (!cu->error && !m->rest && cu->batch && cu->batch->n_row > cu->batch->n_encode)
         fetch_answers(cu, cu->stream);
+    if (!cu->error && cu->batch && cu->batch->meanwhile)
+        cu->batch->meanwhile(cu->batch->meanwhile_arg);
     cudaError_t error = !cu->error && m->rest
                             ? cudaEventSynchronize(cu->answer_bytes ? cu->fetched : m->found)
                             : cudaStreamSynchronize(cu->stream);

@@ -17,6 +17,7 @@ dgemma_status dg_canvas_init(dg_canvas *c, int capacity, dgemma_error *err)
         .uniform = dg_calloc(n, sizeof *c->uniform),
         .previous = dg_calloc(n, sizeof *c->previous),
         .noise = dg_calloc(n, sizeof *c->noise),
+        .next_uniform = dg_calloc(n, sizeof *c->next_uniform),
         .order = dg_calloc(n, 2 * sizeof *c->order),
         .pins = {.at = dg_calloc(n, sizeof *c->pins.at),
                  .token = dg_calloc(n, sizeof *c->pins.token)},
@@ -25,8 +26,8 @@ dgemma_status dg_canvas_init(dg_canvas *c, int capacity, dgemma_error *err)
         .capacity = capacity,
     };
     if (c->token && c->argmax && c->drawn && c->entropy && c->forced && c->accepted && c->uniform &&
-        c->previous && c->noise && c->order && c->settle.token && c->settle.run && c->pins.at &&
-        c->pins.token)
+        c->previous && c->noise && c->next_uniform && c->order && c->settle.token &&
+        c->settle.run && c->pins.at && c->pins.token)
         return DGEMMA_OK;
     dg_canvas_clear(c);
     return dg_fail(err, DGEMMA_E_NOMEM, "no memory for a canvas of %d tokens", capacity);
@@ -43,6 +44,7 @@ void dg_canvas_clear(dg_canvas *c)
     dg_free(c->uniform);
     dg_free(c->previous);
     dg_free(c->noise);
+    dg_free(c->next_uniform);
     dg_free(c->order);
     dg_free(c->pins.at);
     dg_free(c->pins.token);
@@ -59,7 +61,7 @@ void dg_canvas_begin(dg_canvas *c, const dg_diffusion_options *opt, const dg_dra
     c->block = block;
     c->n = n;
     c->step = c->first_step = 0;
-    c->finished = c->converged = false;
+    c->finished = c->converged = c->prepared = false;
     c->stability = (dg_stability){0};
     memset(c->forced, 0, (size_t)n);
     dg_pins_begin(&c->pins, n);
@@ -77,6 +79,7 @@ void dg_canvas_start(dg_canvas *c, const dg_draws *draws, const dg_start *start)
     memcpy(c->forced, c->pins.at, (size_t)c->n);
     draws->uniform(draws, c->block, c->first_step, u, c->n);
     c->step = c->first_step;
+    c->prepared = false;
 }
 
 void dg_canvas_hold(dg_canvas *c)
@@ -99,13 +102,24 @@ static void pin(dg_canvas *c)
     memset(c->accepted, 1, (size_t)s->n);
 }
 
+void dg_canvas_prepare(dg_canvas *c, const dg_draws *draws)
+{
+    if (c->prepared)
+        return;
+    draws->noise(draws, c->block, c->step, c->noise, c->n);
+    if (c->step + 1 < c->opt.max_steps)
+        draws->uniform(draws, c->block, c->step + 1, c->next_uniform, c->n);
+    c->prepared = true;
+}
+
 void dg_canvas_advance(dg_canvas *c, const dg_draws *draws)
 {
     assert(!c->finished);
+    dg_canvas_prepare(c, draws);
+    c->prepared = false;
     dg_pins_take(&c->pins, c->argmax, c->drawn, c->entropy, c->n);
     dg_settle_hold(&c->settle, c->argmax);
     dg_sampler_accept(c->accepted, c->order, c->entropy, c->n, c->opt.entropy_bound);
-    draws->noise(draws, c->block, c->step, c->noise, c->n);
     dg_sampler_renoise(c->token, c->accepted, c->drawn, c->noise, c->n);
 
     dg_stability_push(&c->stability, c->argmax, c->previous, c->n);
@@ -121,7 +135,7 @@ void dg_canvas_advance(dg_canvas *c, const dg_draws *draws)
     c->step++;
     c->finished = c->converged || c->step == c->opt.max_steps;
     if (!c->finished)
-        draws->uniform(draws, c->block, c->step, c->uniform, c->n);
+        memcpy(c->uniform, c->next_uniform, (size_t)c->n * sizeof *c->uniform);
 }
 
 void dg_canvas_end(dg_canvas *c)

@@ -48,9 +48,11 @@ typedef struct dg_canvas {
     dg_pins pins;
     dg_settle settle; /* settle.n: how many positions are pinned at the beginning */
     dg_stability stability;
-    int32_t *previous; /* [n] the last step's arg-max */
-    int32_t *noise;    /* [n] scratch */
-    int *order;        /* [2 n] scratch */
+    int32_t *previous;    /* [n] the last step's arg-max */
+    int32_t *noise;       /* [n] of the coming step, */
+    double *next_uniform; /* [n] and the draws of the one after it: */
+    bool prepared;        /* are there */
+    int *order;           /* [2 n] scratch */
     int capacity;
 } dg_canvas;
 
@@ -70,6 +72,10 @@ void dg_canvas_hold(dg_canvas *c);
 
 /* The temperature of the coming step. */
 float dg_canvas_temperature(const dg_canvas *c);
+
+/* Random numbers that dg_canvas_advance is going to want, while a device works at the coming step.
+ * Who leaves this out has them made there. */
+void dg_canvas_prepare(dg_canvas *c, const dg_draws *draws);
 
 /* Takes in what the model made of the canvas: the caller has filled argmax, drawn and entropy. Sets
  * accepted, and either finishes the block or prepares the next step. */

@@ -251,6 +251,12 @@ void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant)
     w->top_logprob = l->logprobs.step_top_logprob;
 }
 
+void dg_block_loop_prepare(dg_block_loop *l)
+{
+    if (l->canvas_in_pass)
+        dg_canvas_prepare(&l->canvas, &l->cfg.draws);
+}
+
 /* The word is the next of those before a thought. */
 static bool takes_head(dg_block_loop *l, int32_t token)
 {

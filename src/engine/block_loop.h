@@ -145,6 +145,9 @@ void dg_block_loop_want(const dg_block_loop *l, dg_want *w);
 /* Fills *w with what it was granted of that. */
 void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant);
 
+/* What the outcome can be prepared for, while a device computes the pass. */
+void dg_block_loop_prepare(dg_block_loop *l);
+
 /* Takes in the outcome of the pass that dg_block_loop_plan asked for. Afterwards: canvas holds the
  * step just made, if canvas_in_pass; block_done says that canvas.argmax[n_given …] has
  * n_block_token of new text; end that it was the last. It fails only where a guide does. */

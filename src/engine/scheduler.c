@@ -455,6 +455,14 @@ static void publish(dg_scheduler *s, const dgemma_engine_counters *done)
     pthread_mutex_unlock(&s->lock);
 }
 
+static void prepare(void *arg)
+{
+    dg_scheduler *s = arg;
+    for (int i = 0; i < s->n_running; i++)
+        if (s->order[i]->work)
+            dg_block_loop_prepare(&s->order[i]->loop);
+}
+
 static void run_pass(dg_scheduler *s, dgemma_engine_counters *done)
 {
     dgemma_error err = {0};
@@ -462,8 +470,12 @@ static void run_pass(dg_scheduler *s, dgemma_engine_counters *done)
     int n = plan(s, done);
     if (!n)
         return;
-    dgemma_status st = dg_forward_run(
-        s->cfg.forward, &(dg_pass){.work = s->work, .n_work = n, .images = s->cfg.images}, &err);
+    dg_pass pass = {.work = s->work,
+                    .n_work = n,
+                    .images = s->cfg.images,
+                    .meanwhile = prepare,
+                    .meanwhile_arg = s};
+    dgemma_status st = dg_forward_run(s->cfg.forward, &pass, &err);
     dgemma_status lost = dg_loaded_intact(s->cfg.loaded, &err);
     st = lost ? lost : st; /* weights that were not there explain whatever else went wrong */
     double seconds = dg_clock_now() - start;

@@ -314,7 +314,9 @@ static dgemma_status build(dg_forward *f, const dg_pass *pass, dgemma_error *err
                           .kv = dg_kv_store_of(f->kv),
                           .uniform = f->uniform,
                           .out = findings(f, pass),
-                          .watched = pass->taps != NULL};
+                          .watched = pass->taps != NULL,
+                          .meanwhile = pass->meanwhile,
+                          .meanwhile_arg = pass->meanwhile_arg};
     for (int i = 0; i < pass->n_work; i++)
         if (pass->work[i].n_token)
             add_encoded(f, &pass->work[i]);

@@ -56,7 +56,9 @@ typedef struct dg_pass {
     dg_work *work;
     int n_work;
     dg_image_rule images;
-    const dg_taps *taps; /* or NULL */
+    const dg_taps *taps;          /* or NULL */
+    void (*meanwhile)(void *arg); /* called while a device computes, or not at all; or NULL */
+    void *meanwhile_arg;
 } dg_pass;
 
 /* Room for passes of up to max_row rows, max_work sequences. The model and the cache are borrowed.

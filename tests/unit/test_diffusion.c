@@ -214,6 +214,38 @@ START_TEST(canvas_settles)
 }
 END_TEST
 
+/* The same whether its random numbers were made beforehand or not, and however often. */
+START_TEST(canvas_is_prepared)
+{
+    enum { N = 8, STEPS = 4 };
+    dg_canvas c[3];
+    dg_draws draws = dg_draws_seeded(5, 1000);
+    dg_diffusion_options opt = real;
+    opt.max_steps = STEPS;
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(dg_canvas_init(&c[i], N, NULL), DGEMMA_OK);
+        dg_canvas_begin(&c[i], &opt, &draws, 0, N);
+        for (int n = 0; n < i; n++)
+            dg_canvas_prepare(&c[i], &draws);
+        dg_canvas_begin(&c[i], &opt, &draws, 7, N);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        for (int i = 0; i < 3; i++) {
+            for (int n = 0; n < i; n++)
+                dg_canvas_prepare(&c[i], &draws);
+            pretend(&c[i], 1);
+            dg_canvas_advance(&c[i], &draws);
+            ck_assert_mem_eq(c[i].token, c[0].token, N * sizeof *c[0].token);
+            ck_assert_mem_eq(c[i].uniform, c[0].uniform, N * sizeof *c[0].uniform);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        ck_assert(c[i].finished);
+        dg_canvas_clear(&c[i]);
+    }
+}
+END_TEST
+
 START_TEST(canvas_ends_at_the_cap)
 {
     dg_canvas c;
@@ -426,6 +458,7 @@ Suite *diffusion_suite(void)
     tcase_add_test(t, order_is_sorted_whatever_comes);
     tcase_add_test(t, stability_counts_equal_canvases);
     tcase_add_test(t, canvas_settles);
+    tcase_add_test(t, canvas_is_prepared);
     tcase_add_test(t, canvas_ends_at_the_cap);
     tcase_add_test(t, each_step_has_its_own_draws);
     tcase_add_test(t, stability_is_the_argmax_s_and_the_block_s);
