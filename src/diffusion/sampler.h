@@ -8,7 +8,8 @@
  * at most `bound`. So the most certain one always is, and the first that carries the sum over the
  * bound still is. That sum bounds how much the accepted tokens, drawn independently, can depend on
  * each other (arXiv 2505.24857). Equal entropies: the lower position first. `order` is scratch for
- * 2 n numbers, whose first n are left holding the positions by rank. Returns how many were accepted. */
+ * 2 n numbers, whose first n are left holding the positions by rank. Returns how many were
+ * accepted. */
 int dg_sampler_accept(uint8_t *accepted, int *order, const float *entropy, int n, float bound);
 
 /* The next canvas: what was drawn where it was accepted, fresh noise everywhere else. */
