@@ -277,62 +277,39 @@ static __device__ __forceinline__ kept_sums attend(lines<T> *l, unsigned char *s
     return first;
 }
 
-/* ---- all parts of a tile ---- */
+/* ---- a tile ---- */
 
-/* The tile's two parts have a block each, and both are under way at once. */
-template <typename T>
-static __device__ __forceinline__ void attend_shared(unsigned char *shared, group_ring *ring,
-                                                     const dg_cuda_attention_args &a,
-                                                     const line_tile &t, int group, int kv_head,
-                                                     int n_turn, int n_part, int first_line,
-                                                     int half)
+/* Its parts have a block each, and both are under way at once; or one block does both. */
+template <typename T, bool ONE_PART>
+static __device__ __forceinline__ void attend_tile(unsigned char *shared, group_ring *ring,
+                                                   const dg_cuda_attention_args &a,
+                                                   const line_tile &t, int group, int kv_head,
+                                                   int n_turn, int n_part)
 {
-    int2 turns = own_turns<true>(n_turn, n_part);
+    const int thread = (int)threadIdx.x, warp = thread / 32, half = result_half<T>(warp / 4),
+              first_line = group_line<T>(warp / 4) + warp % 4 * 16;
+    const int2 turns = own_turns<ONE_PART>(n_turn, n_part);
+    const bool both = !ONE_PART && n_part > 1;
     result_room<T> room = {shared};
     lines<T> l;
-    attend<T, true>(&l, shared, ring, a, t, group, kv_head, first_line, turns.x, turns.y, turns.y);
+    keep_queries<T>(shared, a, t);
+    kept_sums first =
+        attend<T, ONE_PART>(&l, shared, ring, a, t, group, kv_head, first_line, turns.x, turns.y,
+                            both ? part_begin(n_turn, 1, n_part) : turns.y);
+    if (both)
+        fold_kept<T>(&l, first, a, t, group, kv_head, first_line, half);
     dg_bar_sync(3, T::CONSUMERS); /* nobody reads queries, keys and values any more */
     leave_lines<T>(room, l, first_line, half);
     dg_bar_sync(3, T::CONSUMERS);
-    if ((int)threadIdx.x < t.n_line)
-        plan_line<T>(room, a, t, ((const int2 *)(shared + T::LINE))[threadIdx.x], (int)threadIdx.x);
+    if (thread < t.n_line)
+        plan_line<T>(room, a, t, ((const int2 *)(shared + T::LINE))[thread], thread);
     dg_bar_sync(3, T::CONSUMERS);
-    if (n_part == 1) {
-        store_whole<T>(room, a, t);
-    } else {
+    if (ONE_PART && n_part > 1) {
         leave_half<T>(room, a, t, group, kv_head);
         store_half<T>(room, a, t);
+    } else {
+        store_whole<T>(room, a, t);
     }
-}
-
-/* One block has both of them. */
-template <typename T>
-static __device__ __forceinline__ void attend_all(unsigned char *shared, group_ring *ring,
-                                                  const dg_cuda_attention_args &a,
-                                                  const line_tile &t, int group, int kv_head,
-                                                  int n_turn, int n_part, int first_line, int half)
-{
-    lines<T> l;
-    kept_sums first = attend<T, false>(&l, shared, ring, a, t, group, kv_head, first_line, 0,
-                                       n_turn, n_part > 1 ? part_begin(n_turn, 1, n_part) : n_turn);
-    if (n_part > 1)
-        fold_kept<T>(&l, first, a, t, group, kv_head, first_line, half);
-    store_lines<T>(&l, a, t, group, kv_head, first_line, half);
-}
-
-template <typename T, bool ONE_PART>
-static __device__ __forceinline__ void attend_parts(unsigned char *shared, group_ring *ring,
-                                                    const dg_cuda_attention_args &a,
-                                                    const line_tile &t, int group, int kv_head,
-                                                    int n_turn, int n_part)
-{
-    int warp = (int)threadIdx.x / 32;
-    int half = result_half<T>(warp / 4), first_line = group_line<T>(warp / 4) + warp % 4 * 16;
-    keep_queries<T>(shared, a, t);
-    if constexpr (ONE_PART)
-        attend_shared<T>(shared, ring, a, t, group, kv_head, n_turn, n_part, first_line, half);
-    else
-        attend_all<T>(shared, ring, a, t, group, kv_head, n_turn, n_part, first_line, half);
     if (kv_head == a.kv.n_kv_head - 1 && a.out.ld > a.kv.n_head * T::D && blockIdx.z == 0)
         for (int line = warp; line < t.n_line; line += T::CONSUMERS / 32)
             if ((t.first_line + line) % group == group - 1)
@@ -375,7 +352,7 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
                 copy_turns<T, ONE_PART>(shared, ring, a, t, kv_head, n_turn, n_part);
         } else {
             warpgroup_more_registers<BYTES ? 224 : 240>();
-            attend_parts<T, ONE_PART>(shared, ring, a, t, group, kv_head, n_turn, n_part);
+            attend_tile<T, ONE_PART>(shared, ring, a, t, group, kv_head, n_turn, n_part);
         }
     }
 }

@@ -101,7 +101,7 @@ static __device__ __forceinline__ void fold_kept(lines<T> *l, kept_sums kept,
     }
 }
 
-/* ---- blocks share the parts of a tile: results by way of shared memory ----
+/* ---- results by way of shared memory ----
  *
  * What a block does once takes as long as its instructions take to come: so few of them have
  * results in registers, which no loop can number. The others find them in shared memory, which has
