@@ -216,6 +216,32 @@ template <typename T, int FOURS> struct result_turns {
     static_assert(T::CONSUMERS % FOURS == 0, "a thread stays with its dimensions");
 };
 
+/* Stores a thread's fours, value(line) at dimension `at`: some at a time, so that they wait for
+ * shared memory together. */
+template <typename T, class TURNS, class VALUE>
+static __device__ __forceinline__ void store_turns(const result_room<T> &room,
+                                                   const dg_cuda_attention_args &a,
+                                                   const line_tile &t, int at, VALUE value)
+{
+    constexpr int SOME = 4;
+    static_assert(TURNS::N % SOME == 0, "whole rounds");
+#pragma unroll 1
+    for (int i = 0; i < TURNS::N && TURNS::line(i) < t.n_line; i += SOME) {
+        float4 v[SOME];
+        int2 goes[SOME];
+#pragma unroll
+        for (int j = 0; j < SOME; j++) {
+            int line = min(TURNS::line(i + j), t.n_line - 1);
+            v[j] = value(line);
+            goes[j] = make_int2(room.goes(line).x, room.goes(line).y);
+        }
+#pragma unroll
+        for (int j = 0; j < SOME; j++)
+            if (TURNS::line(i + j) < t.n_line)
+                store_four_results(a.out, goes[j].x, goes[j].y + at, v[j]);
+    }
+}
+
 /* By all consumers: leaves the other block its half of the dimensions, and waits for what it
  * leaves. */
 template <typename T>
@@ -278,13 +304,10 @@ static __device__ __forceinline__ void store_half(const result_room<T> &room,
     for (int i = 0; i < turns::N; i++)
         room.four(turns::line(i), over) = other[i];
     dg_bar_sync(3, T::CONSUMERS);
-#pragma unroll 1
-    for (int i = 0; i < turns::N && turns::line(i) < t.n_line; i++) {
-        int line = turns::line(i);
+    store_turns<T, turns>(room, a, t, at, [&](int line) {
         float4 own = room.four(line, at), left = room.four(line, over), f = room.last(line);
-        float4 v = fold_four(block ? left : own, block ? own : left, make_float2(f.x, f.y));
-        store_four_results(a.out, room.goes(line).x, room.goes(line).y + at, times(v, f.z));
-    }
+        return times(fold_four(block ? left : own, block ? own : left, make_float2(f.x, f.y)), f.z);
+    });
 }
 
 template <typename T>
@@ -293,12 +316,9 @@ static __device__ __forceinline__ void store_whole(const result_room<T> &room,
                                                    const line_tile &t)
 {
     typedef result_turns<T, T::D / 4> turns;
-#pragma unroll 1
-    for (int i = 0; i < turns::N && turns::line(i) < t.n_line; i++) {
-        int line = turns::line(i);
-        store_four_results(a.out, room.goes(line).x, room.goes(line).y + turns::at(),
-                           times(room.four(line, turns::at()), room.last(line).z));
-    }
+    store_turns<T, turns>(room, a, t, turns::at(), [&](int line) {
+        return times(room.four(line, turns::at()), room.last(line).z);
+    });
 }
 
 #endif
