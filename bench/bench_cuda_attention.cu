@@ -258,6 +258,29 @@ static attention_case make_attention(int n_kv_head, int dim, int window, int n_l
     return c;
 }
 
+/* The first canvas alone, in floats, so that no rounding hides an order of sums. */
+static void compare_alone(attention_case *c)
+{
+    size_t n = (size_t)CANVAS * (size_t)c->args.out.ld;
+    attention_case all = *c;
+    int *differ = (int *)memory(sizeof *differ), found = 0;
+    void *among = memory((size_t)c->args.end_row * (size_t)c->args.out.ld * 4), *alone = memory(n * 4);
+    all.args.out = dg_cuda_rows{DG_CUDA_F32, among, c->args.out.ld};
+    launch_attention(&all, 0);
+    all.args.out.data = alone;
+    all.args.end_row = CANVAS;
+    all.args.n_segment = 1;
+    launch_attention(&all, 0);
+    check(cudaMemsetAsync(differ, 0, sizeof *differ, stream), "memset");
+    count_differences<<<264, 256, 0, stream>>>((const uint32_t *)among, (const uint32_t *)alone, n, differ);
+    check(cudaMemcpyAsync(&found, differ, sizeof found, cudaMemcpyDeviceToHost, stream), "copy");
+    check(cudaStreamSynchronize(stream), "alone");
+    printf("%-44s %d of %zu values differ\n", "  the first alone", found, n);
+    cudaFree(among);
+    cudaFree(alone);
+    cudaFree(differ);
+}
+
 static void free_attention(attention_case *c)
 {
     void *const all[] = {(void *)c->args.q,       c->args.out.data,
@@ -285,6 +308,8 @@ static void bench_attention(const char *kind, int n_kv_head, int dim, int window
            work / us * 1e-6 / 790);
     if (context < 2000 && n_sequence == 1)
         printf("%-44s %9.1f us\n", "  its heads", time_launches(launch_heads, &c, n_layer));
+    if (n_sequence > 1)
+        compare_alone(&c);
     if (n_repeat && context < 2000)
         repeat("  its bits", launch_attention, &c, c.args.out.data,
                (size_t)c.args.end_row * (size_t)c.args.out.ld * 2, n_repeat);
