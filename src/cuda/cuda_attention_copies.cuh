@@ -21,9 +21,6 @@ template <int N_HALF, bool TWICE_> struct group_tile {
      * it. */
     static constexpr int KEPT = TWICE ? 16 : 4;
 
-    /* The scores of the turn after the next are begun, too, before the next one's are worked on. */
-    static constexpr bool AHEAD = TWICE;
-
     /* Places of keys, and as many of values: for turns, or for the two halves of one. */
     static constexpr int PLACES = TWICE ? 3 : 2, READERS = CONSUMERS / 32 / HALVES;
 

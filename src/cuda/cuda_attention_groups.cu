@@ -6,9 +6,10 @@
  * dimensions of a turn's 64 keys are one bulk copy, and so are those of its values. The scores of
  * the next turn are made while this turn's values are added up. With two halves of a head each
  * warpgroup makes the scores of its dimensions and both add the other's: a sum of two is the same
- * in both orders. With the same lines of a head of 256 each makes all scores, so that they need
- * nothing of each other. Where pages hold bytes, four warps widen them into the same places
- * instead.
+ * in both orders; and scores come before values, which are added up while scores are softened, so
+ * that the keys' only place is free sooner. With the same lines of a head of 256 each makes all
+ * scores, so that they need nothing of each other. Where pages hold bytes, four warps widen them
+ * into the same places instead.
  *
  * Two parts are folded: both are scaled to their common maximum. Either a block does the parts of
  * its tile one behind the other, or two blocks have one each and all are on the device at once:
@@ -180,17 +181,6 @@ static __device__ __forceinline__ void soften_turn(lines<T> *l, float factor[1][
     soften<T>(l, factor, s, next);
 }
 
-/* The scores that have come, where the next ones are made meanwhile. */
-template <typename T>
-static __device__ __forceinline__ void take_scores(float to[T::NK][4], const float s[T::NK][4])
-{
-#pragma unroll
-    for (int n = 0; n < T::NK; n++)
-#pragma unroll
-        for (int c = 0; c < 4; c++)
-            warpgroup_take(to[n][c], s[n][c]);
-}
-
 /* A block's turns [i, end) of its tile. Those from `anew` on are another part, if that is among
  * them: what the turns before came to is kept, and its maxima and sums are returned. */
 template <typename T, bool ONE_PART>
@@ -204,7 +194,7 @@ static __device__ __forceinline__ kept_sums attend(lines<T> *l, unsigned char *s
     const unsigned char *q = shared + group_queries<T>(index), *k = shared + T::K,
                         *v = shared + T::V + (T::TWICE ? index * 2 * T::PANEL : 0);
     const int2 *span = (const int2 *)(shared + T::SPAN);
-    float ahead[T::AHEAD ? T::NK : 1][4], s[1][T::NK][4], factor[1][2];
+    float s[1][T::NK][4], factor[1][2];
     uint32_t p[4][4];
     kept_queries<T> kept;
     kept_sums first = {};
@@ -212,16 +202,11 @@ static __device__ __forceinline__ kept_sums attend(lines<T> *l, unsigned char *s
     const auto make_scores = [&](int n) {
         ring_place at = place_of<T>(n, half);
         dg_mbar_wait(&ring->full_k[at.at], at.parity);
-        begin_scores<T>(T::AHEAD ? ahead : s[0], kept, q, k + at.at * T::PIECE);
+        begin_scores<T>(s[0], kept, q, k + at.at * T::PIECE);
+        warpgroup_commit();
     };
-    const auto have_scores = [&](int n, bool more) {
+    const auto have_scores = [&](int n) {
         release(&ring->empty_k[place_of<T>(n, half).at]);
-        if constexpr (T::AHEAD) {
-            take_scores<T>(s[0], ahead);
-            if (more)
-                make_scores(n + 1);
-            warpgroup_commit();
-        }
         if constexpr (T::HALVES > 1)
             add_scores<T>(s[0], shared, ring, half, n);
     };
@@ -234,33 +219,29 @@ static __device__ __forceinline__ kept_sums attend(lines<T> *l, unsigned char *s
     take_queries<T>(&kept, q);
     clear_sums<T>(l);
     make_scores(0);
-    warpgroup_commit();
     warpgroup_wait<0>();
-    have_scores(0, i + 1 < end);
+    have_scores(0);
     soften_turn<T>(l, factor, s, t, span, first_line, i);
     narrow_weights(p, s[0]);
     int n = 0;
     for (; i + 1 < end; i++, n++) {
         const bool begins = !ONE_PART && i + 1 == anew;
-        if constexpr (!T::AHEAD) {
-            make_scores(n + 1);
-            warpgroup_commit();
-        }
+        make_scores(n + 1);
         if constexpr (T::HALVES > 1) { /* one turn's room: its keys go as soon as they can */
             warpgroup_wait<0>();
-            have_scores(n + 1, false);
+            have_scores(n + 1);
             add_values(n);
         } else {
             add_values(n);
             warpgroup_wait<1>();
-            have_scores(n + 1, i + 2 < end);
+            have_scores(n + 1);
         }
         if (begins) {
             first = sums_of<T>(l);
             clear_sums<T>(l);
         }
         soften_turn<T>(l, factor, s, t, span, first_line, i + 1);
-        warpgroup_wait<T::AHEAD ? 1 : 0>();
+        warpgroup_wait<0>();
         release(&ring->empty_v[place_of<T>(n, half).at]);
         if (begins) {
             keep_part<T>(*l, a, t, group, kv_head, first_line, result_half<T>(index));

@@ -56,12 +56,6 @@ static __device__ __forceinline__ void warpgroup_settle(float &value)
     asm volatile("" : "+f"(value)::"memory");
 }
 
-/* A copy, so that a result's own register is free for the next product. */
-static __device__ __forceinline__ void warpgroup_take(float &to, float from)
-{
-    asm volatile("mov.f32 %0, %1;" : "=f"(to) : "f"(from));
-}
-
 /* The same address, of which the compiler does not know where it came from. Else it may find it
  * anew for each use, beginning with the number of the block in its cluster, which takes longer to
  * come than a copy takes to begin. */
@@ -247,11 +241,6 @@ static __device__ __forceinline__ void warpgroup_settle(uint32_t &)
 
 static __device__ __forceinline__ void warpgroup_settle(float &)
 {
-}
-
-static __device__ __forceinline__ void warpgroup_take(float &to, float from)
-{
-    to = from;
 }
 
 [[maybe_unused]] static __device__ __forceinline__ unsigned char *settled_address(
