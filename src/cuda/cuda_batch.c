@@ -513,7 +513,8 @@ static void wait_for_pass(dg_cuda *cu)
 static void look_for_loss(dg_cuda *cu)
 {
     cudaGetLastError();
-    int error = cudaStreamSynchronize(cu->stream);
+    int error = cudaStreamSynchronize(cu->stream), aside = cudaStreamSynchronize(cu->side);
+    error = error ? error : aside;
     if (error)
         atomic_store(&cu->lost, error);
 }

@@ -135,7 +135,8 @@ static __device__ __forceinline__ float kept_mass(const special_shared *s, const
     return expf(y - max);
 }
 
-/* One after the other over the ranges of the threads, then over the words of one range. */
+/* One after the other over the ranges of the threads, then over the words of one range. `drawn` is
+ * far away: it is written once. */
 static __device__ void draw_special(special_shared *s, const float *z, int n_vocab, int argmax,
                                     float temperature, float max, bool filtered, double uniform,
                                     int32_t *drawn)
@@ -165,14 +166,14 @@ static __device__ void draw_special(special_shared *s, const float *z, int n_voc
         target = INFINITY;
     }
     double mass = 0;
-    for (int i = range * each; i < min((range + 1) * each, n_vocab); i++) {
+    int found = argmax;
+    for (int i = range * each; i < min((range + 1) * each, n_vocab) && !(mass > target); i++) {
         float e = kept_mass(s, z, i, argmax, temperature, max, filtered);
         mass += (double)e;
         if (e > 0)
-            *drawn = i;
-        if (mass > target)
-            return;
+            found = i;
     }
+    *drawn = found;
 }
 
 static __global__ void special_draws(dg_cuda_words_args a)

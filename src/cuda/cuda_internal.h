@@ -102,7 +102,7 @@ typedef struct dg_cuda {
     float *y;            /* [n_row, n_embd] results of products */
     void *experts, *router, *parts;
     size_t parts_bytes;
-    int32_t *part_counter; /* zero between launches */
+    int32_t *part_counter; /* a multiple of what a launch counts between launches */
     unsigned char *canvas; /* the canvases' pages of one layer */
     dg_cuda_words words;
     int word_rows;          /* of the vocabulary end without logits that are worked on together */
