@@ -1,12 +1,14 @@
 #include "diffusion/sampler.h"
 #include <string.h>
 
-/* In whose order the entropies are; -0 is 0. */
+/* In whose order the entropies are; -0 is 0, and what is no number comes last. */
 static uint32_t rank_of(float entropy)
 {
     float h = entropy + 0.0f;
     uint32_t bits;
     memcpy(&bits, &h, sizeof bits);
+    if (h != h)
+        return UINT32_MAX;
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 

@@ -57,6 +57,18 @@ START_TEST(acceptance_takes_the_one_that_crosses_the_bound)
 }
 END_TEST
 
+/* Whatever its sign, so that the others are not thrown away with it. */
+START_TEST(acceptance_puts_no_number_last)
+{
+    const float h[4] = {-NAN, 0.2f, NAN, -0.0f};
+    uint8_t accepted[4];
+    int order[8];
+    ck_assert_int_eq(dg_sampler_accept(accepted, order, h, 4, 1), 2);
+    ck_assert(!accepted[0] && accepted[1] && !accepted[2] && accepted[3]);
+    ck_assert(order[0] == 3 && order[1] == 1);
+}
+END_TEST
+
 /* The definition, position by position: the sum over all that come before, and it, in double,
  * rounded to float, without it. */
 static bool is_accepted(const float *h, int n, int at, float bound)
@@ -451,6 +463,7 @@ Suite *diffusion_suite(void)
     tcase_add_test(t, temperature_falls_from_t_max);
     tcase_add_test(t, acceptance_bounds_the_sum_of_better_ones);
     tcase_add_test(t, acceptance_takes_the_one_that_crosses_the_bound);
+    tcase_add_test(t, acceptance_puts_no_number_last);
     tcase_add_test(t, acceptance_is_as_defined);
     tcase_add_test(t, acceptance_is_decided_rank_by_rank);
     tcase_add_test(t, noise_replaces_what_is_not_accepted);
