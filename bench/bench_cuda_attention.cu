@@ -357,7 +357,7 @@ static void launch_route(void *arg, int layer)
 {
     row_case *c = (row_case *)arg;
     dg_cuda_route_args a = c->route;
-    a.w += (size_t)layer * N_EXPERT * N_EMBD;
+    a.w = (const uint16_t *)a.w + (size_t)layer * N_EXPERT * N_EMBD;
     check(dg_cuda_route(stream, &a), "route");
 }
 
@@ -376,7 +376,10 @@ static void bench_rows(int n_row, int n_repeat)
     c.route.weight = (float *)memory(used * 4);
     c.route.x = floats(all, 1);
     c.route.scale = c.w;
-    c.route.w = floats((size_t)N_LAYER * N_EXPERT * N_EMBD, 1);
+    uint16_t *w = (uint16_t *)memory((size_t)N_LAYER * N_EXPERT * N_EMBD * 2);
+    fill_bf16<<<2048, 256>>>(w, (size_t)N_LAYER * N_EXPERT * N_EMBD, 1, 4);
+    c.route.w = w;
+    c.route.w_type = DG_BF16; /* as a published model's are */
     c.route.expert_scale = floats(N_EXPERT, 1);
     c.route.n_row = n_row;
     c.route.n = N_EMBD;
