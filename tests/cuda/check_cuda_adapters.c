@@ -307,22 +307,32 @@ static void check_experts(dg_dtype type, dg_dtype down, int n_row, const int sha
 
 /* ---- the router: as with merged weights ---- */
 
-static void check_route(int n_row, int n, int n_expert, int n_used)
+static void *narrowed(const float *w, size_t n)
 {
-    if (!case_begin("adapters: the router, %d rows, %d of %d, n %d", n_row, n_used, n_expert, n))
+    uint16_t *narrow = host_bytes(n * sizeof *narrow);
+    dg_narrow(narrow, DG_BF16, w, n);
+    return device_copy(narrow, n * sizeof *narrow);
+}
+
+static void check_route(dg_dtype type, int n_row, int n, int n_expert, int n_used)
+{
+    if (!case_begin("adapters: the router of %s, %d rows, %d of %d, n %d", dg_dtype_name(type),
+                    n_row, n_used, n_expert, n))
         return;
     batch b = make_batch(n_row, 4);
     changes c = make_changes(1, n_expert, n);
     size_t cells = (size_t)n_expert * (size_t)n, used = (size_t)n_used;
     float *x = random_floats((size_t)n_row * (size_t)n, 3), *w = random_floats(cells, 1),
           *into = host_bytes(cells * sizeof *into);
+    for (size_t i = 0; i < cells; i++) /* for both types */
+        w[i] = dg_bf16_to_float(dg_float_to_bf16(w[i]));
     dg_cuda_route_args a = {
         .expert = device_bytes((size_t)n_row * used * 4),
         .weight = device_bytes((size_t)n_row * used * 4),
         .x = device_copy(x, (size_t)n_row * (size_t)n * sizeof *x),
         .scale = device_copy(random_floats((size_t)n, 1), (size_t)n * sizeof *x),
-        .w = device_copy(w, cells * sizeof *w),
-        .w_type = DG_F32,
+        .w = type == DG_BF16 ? narrowed(w, cells) : device_copy(w, cells * sizeof *w),
+        .w_type = type,
         .expert_scale = device_copy(random_floats((size_t)n_expert, 1), (size_t)n_expert * 4),
         .n_row = n_row,
         .n = n,
@@ -339,6 +349,7 @@ static void check_route(int n_row, int n, int n_expert, int n_used)
             for (size_t i = 0; i < cells; i++)
                 into[i] = (float)(w[i] + c.merged[s][i]);
             a.w = device_copy(into, cells * sizeof *into);
+            a.w_type = DG_F32;
             a.low = NULL;
         }
         int i = s >= 0;
@@ -385,6 +396,8 @@ void check_cuda_adapters(void)
     check_experts(DG_BF16, DG_BF16, 20, long_rows, 7);
     check_experts(DG_BF16, DG_BF16, 20, many_used, 7);
     check_experts(DG_F32, DG_BF16, 90, wide, 3);
-    check_route(33, 100, 70, 5);
-    check_route(9, 704, 128, 8);
+    check_route(DG_F32, 33, 100, 70, 5);
+    check_route(DG_F32, 9, 704, 128, 8);
+    check_route(DG_BF16, 9, 104, 70, 5);
+    check_route(DG_BF16, 520, 104, 70, 5); /* with many rows */
 }

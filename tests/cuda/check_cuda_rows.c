@@ -405,6 +405,23 @@ static void *route_weights(const route_case *c)
     return c->type == DG_BF16 ? device_copy(narrow, n * sizeof *narrow) : device_floats(c->w, n);
 }
 
+/* Its two steps by themselves, as a pass with many rows has them on two streams. */
+static void expect_route_apart(const route_case *c, dg_cuda_route_args a)
+{
+    size_t used = (size_t)c->n_row * (size_t)c->n_used;
+    int32_t *expert = host_bytes(used * 4);
+    float *weight = host_bytes(used * 4);
+    a.expert = device_bytes(used * 4);
+    a.weight = device_bytes(used * 4);
+    launched(dg_cuda_route_multiply(NULL, &a));
+    a.follows_stream = true;
+    launched(dg_cuda_route_pick(NULL, &a));
+    device_read(expert, a.expert, used * 4);
+    device_read(weight, a.weight, used * 4);
+    expect_same("experts in two steps", expert, c->expert, used * 4);
+    expect_same("weights in two steps", weight, c->weight, used * 4);
+}
+
 static void run_route(const route_case *c)
 {
     size_t n = (size_t)c->n, rows = (size_t)c->n_row, used = rows * (size_t)c->n_used;
@@ -426,6 +443,7 @@ static void run_route(const route_case *c)
     launched(dg_cuda_route(NULL, &a));
     device_read(c->expert, a.expert, used * 4);
     device_read(c->weight, a.weight, used * 4);
+    expect_route_apart(c, a);
 }
 
 /* Weights that are bfloat16, so that both types have them. */
