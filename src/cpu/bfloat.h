@@ -30,18 +30,13 @@ typedef void dg_bpack_fn(uint16_t *panel, const void *src, size_t stride, int n_
  * Where the last group is not full the others have memory as well. */
 typedef void dg_bplace_fn(uint16_t *to, int which, const uint16_t *from, int n);
 
-/* Lines of scores whose shares are made while a product runs: `n` scores of each, a multiple of the
- * step, `ldz` apart. max[line] rises to the largest of them; shares against that, with sum[line] as
- * their sum, go to where row `line` of an x with an ldx of n has its numbers. A kernel takes as
- * many lines as it has time for, from the first on, counts them in `done`, and has the bits of
- * largest(), shares() and place(). */
-typedef struct dg_bsoften {
-    const float *z;
-    uint16_t *out;
-    float *max, *sum;
-    size_t ldz;
-    int n, n_line, done;
-} dg_bsoften;
+/* What is multiplied after a product, which asks for it with its last columns: the first `each`
+ * numbers of n parts. */
+typedef struct dg_bsoon {
+    const uint16_t *const *part;
+    size_t each;
+    int n;
+} dg_bsoon;
 
 /* y[r][c] = (add ? y[r][c] : 0) + sum over k of x[r][k] * w[k][c], as dg_gemm_args says. Rows of x
  * have zeros from n_k on up to a multiple of the step, too. w lies in parts of part_k values along
@@ -54,15 +49,23 @@ typedef struct dg_bgemm_args {
     size_t ldy, ldx, next;
     int n_row, n_k, part_k, n_col, part_col;
     bool add;
-    dg_bsoften *soften; /* NULL: none */
+    dg_bsoon soon;
+    float *sum; /* NULL, or the sum of each row of x, as shares() has it; where there is soften() */
 } dg_bgemm_args;
 typedef void dg_bgemm_fn(const dg_bgemm_args *a);
+
+/* A product, without `add` and of whole pairs of panels, whose results are scores that become
+ * shares as soon as they are there: those of row r against top[r] go to where row r of an x with an
+ * ldx of n_col has its numbers. The bits are those of gemm(), shares() and place(); y is not looked
+ * at. False where a score is more than `slack` above its row's top: shares are of no use then.
+ * Their sums come with the product that spends them. */
+typedef bool dg_bsoften_fn(const dg_bgemm_args *a, uint16_t *share, const float *top);
 
 /* The largest of n numbers; -infinity where all are NaN. */
 typedef float dg_blargest_fn(const float *z, int n);
 
-/* out[i] = exp(z[i] - top) as a bfloat16 number, z[i] <= top, to DG_SHARE_LOSS of itself and 2^-126
- * at least; returns the sum of those numbers. What becomes of NaN is not said. */
+/* out[i] = exp(z[i] - top) as a bfloat16 number, z[i] <= top + slack, to DG_SHARE_LOSS of itself
+ * and 2^-126 at least; returns the sum of those numbers. What becomes of NaN is not said. */
 typedef float dg_bshares_fn(uint16_t *out, const float *z, int n, float top);
 #define DG_SHARE_LOSS (0x1p-8 + 0x1p-13)
 
@@ -79,10 +82,13 @@ typedef struct dg_bkernels {
     int beside;         /* values along k of a panel's column that lie side by side */
     int block;          /* rows of x that a panel meets before the next one does */
     int keys;           /* that attention takes together: whole pages, ATTENTION_RUN at most */
+    int lines;          /* of a task of attention: ATTENTION_LINES at most */
+    float slack;        /* by how much a score may exceed what its line's shares are against */
     dg_bplace_fn *place;
     dg_bpack_fn *pack_cols; /* rows of src become columns */
     dg_bpack_fn *pack_rows; /* rows of src run along k already */
     dg_bgemm_fn *gemm;
+    dg_bsoften_fn *soften; /* NULL: no faster than the three by themselves */
     dg_blargest_fn *largest;
     dg_bshares_fn *shares;
     dg_bwiden_fn *widen;

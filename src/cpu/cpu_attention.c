@@ -110,7 +110,6 @@ typedef struct block {
     int kv_head, group; /* group: query heads per key head */
     int part, n_part;
     dg_cpu_lines lines;
-    turn last; /* softened, its values not added yet; n 0: none */
 } block;
 
 /* Parts of the keys before a segment: a matter of where its canvas is, whoever shares the pass.
@@ -190,31 +189,38 @@ static bool all_see_all(const block *b, turn t)
     return all;
 }
 
-static void add_last(block *b)
+/* Keys and values lie in their pages as they are multiplied. */
+static bool stored_so(const block *b, turn t)
 {
-    if (!b->last.n)
-        return;
-    const dg_cpu_run values = find_run(b, b->last, true);
-    dg_cpu_runs_add(&b->lines, &values);
+    const dg_dtype type = b->a->kv->layout.type;
+    return !dg_kv_in_bytes(t.canvas ? dg_kv_canvas_type(type) : type);
 }
 
-/* The values of a turn are added when the next one's scores are there, which are softened beside
- * that product. */
-static void attend_run(block *b, turn t)
+/* `next`: the turn behind; n 0: not known. What is multiplied next is asked for. */
+static void attend_run(block *b, turn t, turn next)
 {
-    const dg_cpu_run keys = find_run(b, t, false);
-    dg_cpu_runs_score(&b->lines, &keys);
-    if (b->last.n && all_see_all(b, t)) {
-        const dg_cpu_run values = find_run(b, b->last, true);
-        dg_cpu_runs_add_soften(&b->lines, &values, &keys);
-    } else {
-        add_last(b);
+    const size_t two = 2 * DG_PANEL, dim = (size_t)b->a->w->head_dim;
+    const bool stored = stored_so(b, t);
+    dg_cpu_run keys = find_run(b, t, false), values = {0}, after = {0};
+    if (stored) {
+        values = find_run(b, t, true);
+        keys.soon = (dg_bsoon){values.page + t.first / DG_PAGE, two * DG_PAGE,
+                               dg_ceil_div(t.n - t.first, DG_PAGE)};
+    }
+    if (!all_see_all(b, t) || !dg_cpu_runs_score_soften(&b->lines, &keys)) {
+        dg_cpu_runs_score(&b->lines, &keys);
         for (int i = 0; i < b->lines.n; i++) {
             const dg_span s = seen_by(b, t, b->first + i / b->group);
             dg_cpu_runs_soften(&b->lines, &keys, i, s.first, s.end);
         }
     }
-    b->last = t;
+    if (!stored)
+        values = find_run(b, t, true);
+    if (stored && next.n) {
+        after = find_run(b, next, false);
+        values.soon = (dg_bsoon){after.page, two * dim, 1};
+    }
+    dg_cpu_runs_add(&b->lines, &values);
 }
 
 /* Keys [seen.first, seen.end), and what lies in their pages before them. */
@@ -222,7 +228,8 @@ static void attend_runs(block *b, dg_span seen, bool canvas)
 {
     const int from = seen.first / DG_PAGE * DG_PAGE, run = b->cpu->k.b->keys;
     for (int p = from / run * run; p < seen.end; p += run)
-        attend_run(b, (turn){p, dg_max(0, from - p), dg_min(run, seen.end - p), canvas});
+        attend_run(b, (turn){p, dg_max(0, from - p), dg_min(run, seen.end - p), canvas},
+                   (turn){p + run, 0, dg_max(0, dg_min(run, seen.end - p - run)), canvas});
 }
 
 /* The task's part of the keys before a canvas, in whole runs. The last ones are small: they are
@@ -247,7 +254,6 @@ static void attend_block(block *b)
         attend_runs(b, b->n_part > 1 ? part_span(b) : seen, false);
         if (seg->canvas && b->part == b->n_part - 1)
             attend_runs(b, (dg_span){0, seg->n_row}, true);
-        add_last(b);
         return;
     }
     for (int p = seen.first / DG_PAGE * DG_PAGE; p < seen.end; p += DG_PAGE)
@@ -407,8 +413,9 @@ static void attention_task(void *arg, int task, int worker)
 void dg_cpu_attention(dg_backend *be, const dg_attention_args *a)
 {
     dg_cpu *cpu = dg_cpu_of(be);
-    int group = a->w->n_head / a->w->n_kv_head;
-    attention_job job = {cpu, a, dg_max(1, ATTENTION_ROWS / group), group};
+    const int group = a->w->n_head / a->w->n_kv_head,
+              lines = dg_cpu_kv_in_panels(a->kv, a->layer) ? cpu->k.b->lines : ATTENTION_ROWS;
+    attention_job job = {cpu, a, dg_max(1, lines / group), group};
     /* fewer rows where that gives all threads work */
     int enough = 2 * dg_pool_threads(cpu->pool);
     for (int i = 0; i < 2 && count_blocks(&job) * a->w->n_kv_head < enough; i++)

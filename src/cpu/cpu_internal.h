@@ -18,13 +18,14 @@ enum { TASK_COLS = 64, SLICE_K = 256 }; /* SLICE_K: a multiple of every block */
  * tower gains 1 %, and block types are widened twice as often. */
 enum { MATMUL_ROWS = 512 };
 
-/* Rows times heads that one attention task takes at most: each task reads its keys and values anew,
- * and packs them where they do not lie in panels. */
-enum { ATTENTION_ROWS = 128 };
+/* Rows times heads that one attention task takes at most, in floats and in products of bfloat16
+ * numbers, which say how many they like: each task reads its keys and values anew, and packs them
+ * where they do not lie in panels. */
+enum { ATTENTION_ROWS = 128, ATTENTION_LINES = 256 };
 
 /* Keys that products of bfloat16 numbers take together at most, and the least head that is worth
  * them: smaller ones keep to floats, which give the same bits everywhere. */
-enum { ATTENTION_RUN = 8 * DG_PAGE, BFLOAT_HEAD = 256 };
+enum { ATTENTION_RUN = 4 * DG_PAGE, BFLOAT_HEAD = 256 };
 
 /* Parts that the keys before a canvas are cut into, with tasks of their own, in such products, and
  * keys from which on they are: threads are not equally fast, and with few tasks most of them wait
@@ -56,11 +57,11 @@ enum { SOFT_FEW = VOCAB_TILE / 16, SOFT_WORDS = 512, SOFT_COLS = 256 };
 typedef struct dg_cpu_worker {
     float *panel;    /* [max(SLICE_K, max_head_dim, DG_PAGE)][DG_PANEL], or a page of a head's
                         values in bfloat16 products */
-    float *q;        /* [ATTENTION_ROWS][max_head_dim] */
-    float *out;      /* [ATTENTION_ROWS][max_head_dim + LINE_ROOM] */
-    float *score;    /* [ATTENTION_ROWS][DG_PAGE], or [a run's keys + LINE_ROOM] in bfloat16
-                        products */
-    uint16_t *share; /* [2][ATTENTION_ROWS][a run's keys] of those */
+    float *q;        /* [lines][max_head_dim], lines being ATTENTION_ROWS, or those that bfloat16
+                        products take if they are more */
+    float *out;      /* [lines][max_head_dim + LINE_ROOM] */
+    float *score;    /* [lines][DG_PAGE], or [a run's keys + LINE_ROOM] in bfloat16 products */
+    uint16_t *share; /* [lines][a run's keys] of those */
     void *keys;      /* that are kept as bytes, or values: a page of floats, a run of bfloat16
                         numbers */
     float *row;      /* [max(VOCAB_TILE, n_embd, n_expert)] */
@@ -344,14 +345,14 @@ size_t dg_cpu_kv_place(const dg_kv_store *kv, int layer, int slot, bool value, i
 
 /* ---- cpu_lines.c: query lines against pages of keys ---- */
 
-/* Up to ATTENTION_ROWS lines of `dim` values in w->q, their sums in w->out, scores in w->score. */
+/* Lines of `dim` values in w->q, their sums in w->out, scores in w->score. */
 typedef struct dg_cpu_lines {
     const dg_cpu *cpu;
     dg_cpu_worker *w;
     int n, dim;
-    int turn; /* which of w->share has the shares of the last run */
-    float max[ATTENTION_ROWS];
-    double sum[ATTENTION_ROWS];
+    bool sums_wait;             /* those of the shares of a run, until its values are added */
+    float max[ATTENTION_LINES]; /* what shares are against; their sums */
+    double sum[ATTENTION_LINES];
 } dg_cpu_lines;
 
 /* A line's sums. */
@@ -385,6 +386,7 @@ void dg_cpu_lines_result(const dg_cpu_lines *l, int line, float *out); /* [dim] 
 typedef struct dg_cpu_run {
     const uint16_t *page[ATTENTION_RUN / DG_PAGE];
     int first, n;
+    dg_bsoon soon; /* what is multiplied after it */
 } dg_cpu_run;
 
 /* Line `line` of the queries; then for each run in order: score its keys, soften every line, add
@@ -392,11 +394,11 @@ typedef struct dg_cpu_run {
 void dg_cpu_runs_set_line(const dg_cpu_lines *l, int line, const float *q);
 void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *keys);
 void dg_cpu_runs_soften(dg_cpu_lines *l, const dg_cpu_run *run, int line, int lo, int hi);
-void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *values);
+void dg_cpu_runs_add(dg_cpu_lines *l, const dg_cpu_run *values);
 
-/* Adds the last run's values, and softens every line of the next one, whose keys are scored
- * already, on the way; all lines see all of its keys, as many as there can be. */
-void dg_cpu_runs_add_soften(dg_cpu_lines *l, const dg_cpu_run *values, const dg_cpu_run *next);
+/* Scores and softens all lines in one go, which all see all of the run's keys, as many as there can
+ * be. False where that is not possible: then they are scored and softened as above. */
+bool dg_cpu_runs_score_soften(dg_cpu_lines *l, const dg_cpu_run *keys);
 
 /* ---- cpu_rows.c: what is done row by row, on the pool ---- */
 

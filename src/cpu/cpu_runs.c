@@ -3,6 +3,7 @@
  * many keys as the kernels like, from a multiple of that on, whatever lines share the task and
  * whichever of its pages they see: keys that a line does not see have a share of 0, which changes
  * no sum. So a line's result does not depend on others. */
+#include <math.h>
 #include <string.h>
 #include "base/real.h"
 #include "cpu/cpu_internal.h"
@@ -18,11 +19,6 @@ static size_t scores_of(const dg_cpu_lines *l)
     return (size_t)(run_of(l) + LINE_ROOM);
 }
 
-static uint16_t *shares_of(const dg_cpu_lines *l, int turn)
-{
-    return l->w->share + (size_t)(turn * ATTENTION_ROWS * run_of(l));
-}
-
 /* Lines as bfloat16 numbers lie where those of floats would. */
 static uint16_t *lines_of(const dg_cpu_lines *l)
 {
@@ -34,9 +30,9 @@ void dg_cpu_runs_set_line(const dg_cpu_lines *l, int line, const float *q)
     dg_cpu_round_row(l->cpu, lines_of(l), line, q, l->dim);
 }
 
-void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *keys)
+static dg_bgemm_args scores_by(const dg_cpu_lines *l, const dg_cpu_run *keys)
 {
-    l->cpu->k.b->gemm(&(dg_bgemm_args){
+    return (dg_bgemm_args){
         .y = l->w->score + keys->first,
         .x = lines_of(l),
         .part = keys->page + keys->first / DG_PAGE,
@@ -48,7 +44,25 @@ void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *keys)
         .part_k = l->dim,
         .n_col = dg_ceil_div(keys->n - keys->first, DG_PANEL) * DG_PANEL,
         .part_col = DG_PAGE,
-    });
+        .soon = keys->soon,
+    };
+}
+
+void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *keys)
+{
+    const dg_bgemm_args scores = scores_by(l, keys);
+    l->cpu->k.b->gemm(&scores);
+}
+
+bool dg_cpu_runs_score_soften(dg_cpu_lines *l, const dg_cpu_run *keys)
+{
+    const dg_bgemm_args scores = scores_by(l, keys);
+    dg_bsoften_fn *soften = l->cpu->k.b->soften;
+    bool begun = soften;
+    for (int i = 0; i < l->n && begun; i++)
+        begun = l->max[i] > -INFINITY;
+    l->sums_wait = begun && soften(&scores, l->w->share, l->max);
+    return l->sums_wait;
 }
 
 /* Carries a line's sums over to the larger score that it has now. */
@@ -66,15 +80,14 @@ void dg_cpu_runs_soften(dg_cpu_lines *l, const dg_cpu_run *run, int line, int lo
     const dg_bkernels *b = l->cpu->k.b;
     const float *score = l->w->score + (size_t)line * scores_of(l);
     const int which = line % b->rows, padded = dg_cpu_padded(run->n);
-    uint16_t share[ATTENTION_RUN],
-        *to = shares_of(l, l->turn) + (size_t)((line - which) * run_of(l));
+    uint16_t share[ATTENTION_RUN], *to = l->w->share + (size_t)((line - which) * run_of(l));
     lo = dg_min(dg_max(lo, run->first), run->n);
     hi = dg_max(lo, dg_min(hi, run->n));
     memset(share + run->first, 0, (size_t)(lo - run->first) * sizeof *share);
     memset(share + hi, 0, (size_t)(padded - hi) * sizeof *share);
     if (lo < hi) {
         const float top = b->largest(score + lo, hi - lo), before = l->max[line];
-        if (top > before) {
+        if (top > before + b->slack) {
             l->max[line] = top;
             raise_line(l, line, before);
         }
@@ -101,15 +114,16 @@ static const uint16_t *page_of(const dg_cpu_lines *l, const uint16_t *page, int 
     return copy;
 }
 
-static void add_values(const dg_cpu_lines *l, const dg_cpu_run *values, dg_bsoften *soften)
+void dg_cpu_runs_add(dg_cpu_lines *l, const dg_cpu_run *values)
 {
+    float sum[ATTENTION_LINES];
     const uint16_t *part[ATTENTION_RUN / DG_PAGE];
     int n_part = 0;
     for (int k = values->first; k < values->n; k += DG_PAGE)
         part[n_part++] = page_of(l, values->page[k / DG_PAGE], dg_min(DG_PAGE, values->n - k));
     l->cpu->k.b->gemm(&(dg_bgemm_args){
         .y = l->w->out,
-        .x = shares_of(l, l->turn) + values->first * l->cpu->k.b->rows,
+        .x = l->w->share + values->first * l->cpu->k.b->rows,
         .part = part,
         .ldy = (size_t)(l->dim + LINE_ROOM),
         .ldx = (size_t)run_of(l),
@@ -119,35 +133,10 @@ static void add_values(const dg_cpu_lines *l, const dg_cpu_run *values, dg_bsoft
         .part_k = DG_PAGE,
         .n_col = l->dim,
         .add = true,
-        .soften = soften,
+        .soon = values->soon,
+        .sum = l->sums_wait ? sum : NULL,
     });
-}
-
-void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *values)
-{
-    add_values(l, values, NULL);
-}
-
-void dg_cpu_runs_add_soften(dg_cpu_lines *l, const dg_cpu_run *values, const dg_cpu_run *next)
-{
-    float before[ATTENTION_ROWS], sum[ATTENTION_ROWS];
-    memcpy(before, l->max, sizeof before);
-    dg_bsoften soften = {
-        .z = l->w->score,
-        .out = shares_of(l, !l->turn),
-        .max = l->max,
-        .sum = sum,
-        .ldz = scores_of(l),
-        .n = run_of(l),
-        .n_line = l->n,
-    };
-    add_values(l, values, &soften);
-    l->turn = !l->turn;
-    for (int i = 0; i < soften.done; i++) {
-        if (l->max[i] > before[i])
-            raise_line(l, i, before[i]);
+    for (int i = 0; i < l->n && l->sums_wait; i++)
         l->sum[i] += (double)sum[i];
-    }
-    for (int i = soften.done; i < l->n; i++)
-        dg_cpu_runs_soften(l, next, i, 0, next->n);
+    l->sums_wait = false;
 }

@@ -13,7 +13,6 @@ typedef struct product {
     int n_row, n_k, n_col, ldx, ldw, ldy;
     int part_k; /* values along k of which panels lie together */
     bool add, by_rows;
-    dg_bsoften *soften;
 } product;
 
 static int y_count(const product *p)
@@ -97,7 +96,6 @@ static float *multiply(check *c, const product *p, const uint16_t *const *part, 
         .n_col = p->n_col,
         .part_col = part_col,
         .add = p->add,
-        .soften = p->soften,
     });
     return y;
 }
@@ -184,6 +182,7 @@ static void check_shares(check *c, int n)
         top = z[i] > top ? z[i] : top;
     if (memcmp(&(float){c->opt->b->largest(z, n)}, &top, sizeof top) != 0)
         check_fail(c, "the largest of %d is another", n);
+    top -= (float)check_int(c, 0, (int)c->opt->b->slack);
     const double got = (double)c->opt->b->shares(share, z, n, top);
     for (int i = 0; i < n; i++) {
         const double want = exp((double)z[i] - (double)top), is = value(c, share[i]);
@@ -201,59 +200,82 @@ static bool same_bits(float a, float b)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
-/* The lines that a product has softened, against the functions for one line; the others are as they
- * were. */
-static void check_lines(check *c, const dg_bsoften *s, const float *max)
+/* The shares of a product's scores, and of its rows when they are spent, against the functions for
+ * one row. */
+static void check_rows_shares(check *c, const dg_bgemm_args *a, const uint16_t *share,
+                              const float *top)
 {
     const dg_bkernels *b = c->opt->b;
-    const size_t all = (size_t)(dg_ceil_div(s->n_line, b->rows) * b->rows * s->n);
-    uint16_t *want = check_bytes(c, all * sizeof *want),
-             *share = check_bytes(c, (size_t)s->n * sizeof *share);
-    memset(want, 0xA5, all * sizeof *want);
-    if (s->done < 0 || s->done > s->n_line)
-        check_fail(c, "%d of %d lines are softened", s->done, s->n_line);
-    for (int i = 0; i < s->n_line; i++) {
-        const float *z = s->z + (size_t)i * s->ldz, top = fmaxf(b->largest(z, s->n), max[i]),
-                    sum = b->shares(share, z, s->n, top);
-        if (i < s->done)
-            b->place(want + (i - i % b->rows) * s->n, i % b->rows, share, s->n);
-        if (!same_bits(s->max[i], i < s->done ? top : max[i]) ||
-            !same_bits(s->sum[i], i < s->done ? sum : -1))
-            check_fail(c, "line %d of %d: largest %g, sum %g", i, s->n_line, (double)s->max[i],
-                       (double)s->sum[i]);
+    const size_t n = (size_t)a->n_col, rows = (size_t)(dg_ceil_div(a->n_row, b->rows) * b->rows);
+    uint16_t *want = check_bytes(c, rows * n * sizeof *want),
+             *one = check_bytes(c, n * sizeof *one);
+    float *sum = check_floats(c, a->n_row), *spent = check_floats(c, a->n_row * 2 * DG_PANEL);
+    memset(want, 0xA5, rows * n * sizeof *want);
+    b->gemm(&(dg_bgemm_args){
+        .y = spent,
+        .x = share,
+        .part = &(const uint16_t *){numbers(c, a->n_col * 2 * DG_PANEL)},
+        .ldy = 2 * DG_PANEL,
+        .ldx = n,
+        .next = n * DG_PANEL,
+        .n_row = a->n_row,
+        .n_k = a->n_col,
+        .part_k = a->n_col,
+        .n_col = check_int(c, 1, 2 * DG_PANEL),
+        .sum = sum,
+    });
+    for (int r = 0; r < a->n_row; r++) {
+        const float total = b->shares(one, a->y + (size_t)r * a->ldy, a->n_col, top[r]);
+        b->place(want + (size_t)(r - r % b->rows) * n, r % b->rows, one, a->n_col);
+        if (!same_bits(sum[r], total))
+            check_fail(c, "row %d of %d: sum %g, not %g", r, a->n_row, (double)sum[r],
+                       (double)total);
     }
-    if (memcmp(s->out, want, all * sizeof *want) != 0)
-        check_fail(c, "%d lines have other shares beside a product", s->done);
+    if (memcmp(share, want, rows * n * sizeof *want) != 0)
+        check_fail(c, "%d rows have other shares beside a product", a->n_row);
 }
 
-/* A product that softens lines on the way has the same bits. */
-static void check_softening(check *c, int n_row, int n_k, int n_col, int n_line)
+/* Scores that become shares at once have the same bits as those that do so later. */
+static void check_softening(check *c, int n_row, int n_k, int n_pair)
 {
     const dg_bkernels *b = c->opt->b;
-    product p = make_product(c, n_row, n_k, n_col);
-    const float *alone = run(c, &p);
-    const int n = b->step * check_int(c, 1, 20), ldz = n + check_int(c, 0, 5),
-              rows = dg_ceil_div(n_line, b->rows) * b->rows;
-    float *max = check_normal(c, n_line, 40);
-    for (int i = 0; i < n_line; i += 3)
-        max[i] = -INFINITY;
-    dg_bsoften s = {
-        .z = check_normal(c, n_line * ldz, 40),
-        .out = check_bytes(c, (size_t)(rows * n) * sizeof *s.out),
-        .max = check_copy(c, max, n_line),
-        .sum = check_floats(c, n_line),
-        .ldz = (size_t)ldz,
-        .n = n,
-        .n_line = n_line,
+    product p = make_product(c, n_row, n_k, n_pair * 2 * DG_PANEL);
+    p.add = false;
+    p.part_k = dg_ceil_div(n_k, b->step) * b->step;
+    const size_t n = (size_t)p.n_col, rows = (size_t)(dg_ceil_div(n_row, b->rows) * b->rows);
+    const int two = 2 * DG_PANEL, part_col = dg_ceil_div(n_pair, check_int(c, 1, MOST_PARTS)) * two;
+    const uint16_t *part[MOST_PARTS] = {NULL};
+    for (int col = 0; col < p.n_col; col += part_col)
+        part[col / part_col] = panels(c, &p, 0, col, dg_min(col + part_col, p.n_col));
+    uint16_t *share = check_bytes(c, rows * n * sizeof *share);
+    float *y = check_floats(c, n_row * p.n_col), *top = check_floats(c, n_row);
+    const dg_bgemm_args a = {
+        .y = y,
+        .x = placed(c, &p),
+        .part = part,
+        .ldy = n,
+        .ldx = (size_t)p.ldx,
+        .next = (size_t)(p.part_k * DG_PANEL),
+        .n_row = n_row,
+        .n_k = n_k,
+        .part_k = p.part_k,
+        .n_col = p.n_col,
+        .part_col = part_col,
+        .soon = {part, (size_t)check_int(c, 0, 2) * 2 * DG_PANEL, check_int(c, 0, 1)},
     };
-    memset(s.out, 0xA5, (size_t)(rows * n) * sizeof *s.out);
-    for (int i = 0; i < n_line; i++)
-        s.sum[i] = -1;
-    p.soften = &s;
-    const float *beside = run(c, &p);
+    b->gemm(&a);
     for (int r = 0; r < n_row; r++)
-        check_same(c, "beside lines", beside + r * p.ldy, alone + r * p.ldy, n_col);
-    check_lines(c, &s, max);
+        top[r] =
+            b->largest(y + (size_t)r * n, p.n_col) + (float)check_int(c, -(int)b->slack + 1, 40);
+    memset(share, 0xA5, rows * n * sizeof *share);
+    if (b->soften(&a, share, top))
+        check_rows_shares(c, &a, share, top);
+    else
+        check_fail(c, "%d rows are said to be too far above their tops", n_row);
+    const int r = check_int(c, 0, n_row - 1);
+    top[r] = b->largest(y + (size_t)r * n, p.n_col) - b->slack - 1;
+    if (b->soften(&a, share, top))
+        check_fail(c, "row %d of %d is too far above its top", r, n_row);
     check_release(c);
 }
 
@@ -357,9 +379,8 @@ void check_bfloat(check *c)
         }
     for (int n = 1; n <= 256; n += n < 40 ? 1 : 27)
         check_shares(c, n);
-    for (int i = 0; i < 40; i++)
-        check_softening(c, check_int(c, 1, 40), check_int(c, 1, 523), check_int(c, 1, 9 * DG_PANEL),
-                        check_int(c, 1, 40));
+    for (int i = 0; i < 40 && c->opt->b->soften; i++)
+        check_softening(c, check_int(c, 1, 40), check_int(c, 1, 523), check_int(c, 1, 9));
     for (int n = 0; n < 40; n += n < 4 ? 1 : 9) {
         check_widen(c, DG_Q8_0, n, 0);
         check_widen(c, DG_FP8, n, (size_t)check_int(c, 0, 100));

@@ -301,6 +301,47 @@ START_TEST(rows_do_not_know_of_each_other)
 }
 END_TEST
 
+/* A key far above all others before it for one row, and for its first head alone. */
+static void put_far_key(scene *s, int row, int position)
+{
+    const int dim = s->w.head_dim;
+    const float *q = s->q + (size_t)(row * N_HEAD) * (size_t)dim;
+    float size = 0, key[MOST_DIM];
+    uint16_t spare[MOST_DIM];
+    for (int i = 0; i < dim; i++)
+        size += q[i] * q[i];
+    for (int i = 0; i < dim; i++)
+        key[i] = q[i] * 110 / size;
+    const dg_cpu_slot at = {.page = keys_of(s, position / DG_PAGE, false),
+                            .slot = position % DG_PAGE};
+    dg_cpu_kv_put(dg_cpu_of(s->be), s->kv, &at, key, spare);
+}
+
+START_TEST(scores_may_leap)
+{
+    enum { ROW = N_ROW - 5, AT = ATTENTION_RUN + 37 };
+    scene s, other;
+    const shape of = long_shapes[_i];
+    scene_open(&s, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags()}, of);
+    scene_open(&other, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags()}, of);
+    put_far_key(&s, ROW, AT);
+    put_far_key(&other, ROW, AT);
+    attend(&s, ROW - 2, N_ROW);
+    for (int row = ROW - 2; row < N_ROW; row++)
+        attend(&other, row, row + 1);
+    for (int row = ROW - 2; row < N_ROW; row++) {
+        const size_t at = (size_t)(row * N_HEAD) * (size_t)of.head_dim;
+        ck_assert_mem_eq(s.out + at, other.out + at,
+                         (size_t)(N_HEAD * of.head_dim) * sizeof *s.out);
+        const truth t = true_line(&s, row, 0);
+        for (int i = 0; i < of.head_dim; i++)
+            ck_assert_double_le(fabs((double)s.out[at + (size_t)i] - t.value[i]), t.bound[i]);
+    }
+    scene_close(&s);
+    scene_close(&other);
+}
+END_TEST
+
 /* Two canvases behind the same long prefix, whose keys are both taken in parts: with the same
  * queries and keys they have the same results. */
 START_TEST(long_canvases_do_not_know_of_each_other)
@@ -412,6 +453,7 @@ Suite *attention_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, results_stay_within_their_bound, 0, (int)DG_COUNT(shapes));
     tcase_add_loop_test(t, rows_do_not_know_of_each_other, 0, (int)DG_COUNT(shapes));
+    tcase_add_loop_test(t, scores_may_leap, 0, (int)DG_COUNT(long_shapes));
     tcase_add_loop_test(t, long_canvases_do_not_know_of_each_other, 0, (int)DG_COUNT(long_shapes));
     tcase_add_loop_test(t, a_canvas_has_its_own_keys_in_bfloat16, 0, 4);
     tcase_add_test(t, large_pages_come_and_go);

@@ -297,6 +297,7 @@ const dg_bkernels dg_bfloat_neon = {
     .beside = BESIDE,
     .block = 24, /* 24 KiB of 512 values each: the first-level cache has 64 and a panel 16 */
     .keys = 256,
+    .lines = 128,
     .place = place,
     .pack_cols = pack_cols,
     .pack_rows = pack_rows,

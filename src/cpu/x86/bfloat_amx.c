@@ -17,7 +17,8 @@ enum {
     TWO = 2 * DG_PANEL,       /* columns of two panels */
     TILE_N = STEP * DG_PANEL, /* numbers of a tile */
     STEP_BYTES = 2 * STEP,    /* of a column */
-    LINE = 2 * DG_PANEL
+    LINE = 2 * DG_PANEL,
+    SLACK = 64 /* e^64 is 2^92: sums have room for the rest */
 };
 
 #include "cpu/bfloat_bytes_body.h"
@@ -86,9 +87,9 @@ static float largest(const float *z, int n)
     return all;
 }
 
-/* 2^t for t <= 0, to 2^-13 of itself; at most 2^-126 for all that is less. With t = n + f, |f| <=
- * 1/2, the power of f is a polynomial; adding 1.5 * 2^23 leaves n in the low bits, from where it
- * goes to the exponent. */
+/* 2^t to 2^-13 of itself, t being far from 128; at most 2^-126 for all that is less. With t = n +
+ * f, |f| <= 1/2, the power of f is a polynomial; adding 1.5 * 2^23 leaves n in the low bits, from
+ * where it goes to the exponent. */
 INLINE f16v power_of(f16v t)
 {
     const f16v shift = f16v_set(0x1.8p23f);
@@ -130,23 +131,34 @@ static float shares(uint16_t *out, const float *z, int n, float top)
     return f16v_total(sum);
 }
 
-/* A line of a product's scores to be softened on the way. */
+/* Rows of scores of two panels, TWO apart, that become shares while others are multiplied. */
 typedef struct softened {
-    const float *z, *end, *next; /* next: another line, of which the largest is found as well */
+    const float *z, *top; /* of the next row … */
     uint16_t *to;
-    f16v top, sum, most, other;
+    int left, some; /* … of so many; rows that are taken with each step */
+    f16v above;     /* the most that a score was above its top */
 } softened;
 
-INLINE void soften_some(softened *s)
+INLINE void soften_row(softened *s)
 {
-    const v64 some = some_shares(s->z, s->top);
-    v64_store(s->to, some);
-    s->sum = f16v_add_bfloats(s->sum, some);
-    s->most = f16v_max(f16v_load(s->next), s->most);
-    s->other = f16v_max(f16v_load(s->next + LANES), s->other);
-    s->z += SOME;
-    s->next += SOME;
-    s->to += TILE_N;
+    const f16v top = f16v_set(*s->top++), most = f16v_max(f16v_load(s->z), f16v_load(s->z + LANES));
+    s->above = f16v_max(f16v_sub(most, top), s->above);
+    v64_store(s->to, some_shares(s->z, top));
+    s->z += TWO;
+    s->to += STEP;
+    s->left--;
+}
+
+/* A row of shares that is added up while others are multiplied. */
+typedef struct summed {
+    const uint16_t *at; /* NULL: none */
+    f16v sum;
+} summed;
+
+INLINE void add_some(summed *s)
+{
+    s->sum = f16v_add_bfloats(s->sum, v64_load(s->at));
+    s->at += TILE_N;
 }
 
 /* ---- the product ---- */
@@ -163,41 +175,65 @@ static void place(uint16_t *to, int which, const uint16_t *from, int n)
  * with them, and a free one no faster. The tiles that the macros name are constants of the
  * instructions. */
 typedef struct strip {
-    char *y; /* results, ldy bytes apart */
+    char *y;            /* results, ldy bytes apart */
+    const char *y_soon; /* those of the next strip */
     size_t ldy;
     const uint16_t *x;
     const uint16_t *const *part;
-    size_t panel;         /* where the first one begins in each part */
-    const uint16_t *soon; /* panels that come next; NULL: the next ones of each part */
-    int ask, ask_end;     /* lines of their tiles that are asked for here */
+    size_t panel; /* where the first one begins in each part */
 } strip;
 
-/* `two`: panels, a constant at every call. `line`: softened meanwhile, some of it with each step;
- * NULL: none. Products leave the rest of the processor idle for most of the time. */
-INLINE void multiply_strip(const dg_bgemm_args *a, const strip *s, const bool two, softened *line)
+/* What is asked for while rows pass by: of each part `lines` lines of the cache from `panel` on, in
+ * the order of memory, some with every step. */
+typedef struct asked {
+    const uint16_t *const *part;
+    size_t panel, lines, line; /* line: the next one of the first part */
+    int n_part, some;
+} asked;
+
+INLINE void ask_for_some(asked *s)
+{
+    for (int i = 0; i < s->some && s->n_part; i++) {
+        __builtin_prefetch(*s->part + s->panel + s->line * LINE, 0, 2);
+        if (++s->line < s->lines)
+            continue;
+        s->line = 0;
+        s->part++;
+        s->n_part--;
+    }
+}
+
+/* `two`: panels, a constant at every call. `rows`: softened meanwhile, some with each step; `row`:
+ * added up; NULL: none. Products leave the rest of the processor idle for most of the time. */
+INLINE void multiply_strip(const dg_bgemm_args *a, const strip *s, const bool add, const bool two,
+                           asked *soon, softened *rows, summed *row)
 {
     enum { PANEL_BYTES = DG_PANEL * sizeof(float) };
     const uint16_t *x = s->x;
+    const char *y_soon = s->y_soon, *y_end = y_soon + (y_soon ? ROWS * s->ldy : 0);
+    asked ask = *soon;
     tile_zero(0);
     tile_zero(1);
-    if (a->add)
+    if (add)
         tile_load(0, s->y, s->ldy);
-    if (a->add && two)
+    if (add && two)
         tile_load(1, s->y + PANEL_BYTES, s->ldy);
     const uint16_t *const *part = s->part;
     for (int left = a->n_k; left > 0; left -= a->part_k, part++) {
-        const uint16_t *w = *part + s->panel, *end = x + dg_min(a->part_k, left) * ROWS,
-                       *soon = s->soon ? s->soon : w + 2 * a->next;
-        for (; x < end; x += TILE_N, w += TILE_N, soon += TILE_N) {
+        const uint16_t *w = *part + s->panel, *end = x + dg_min(a->part_k, left) * ROWS;
+        for (; x < end; x += TILE_N, w += TILE_N) {
             tile_load_once(4, x, STEP_BYTES);
             tile_load(6, w, STEP_BYTES);
-            for (int i = s->ask; i < s->ask_end; i++) {
-                __builtin_prefetch(soon + i * STEP, 0, 2);
-                __builtin_prefetch(soon + a->next + i * STEP, 0, 2);
+            ask_for_some(&ask);
+            for (int i = 0; i < 2 && y_soon < y_end; i++, y_soon += s->ldy) {
+                __builtin_prefetch(y_soon, 1, 3);
+                __builtin_prefetch(y_soon + PANEL_BYTES, 1, 3);
             }
             tile_dot_bfloat(0, 4, 6);
-            if (line && line->z < line->end)
-                soften_some(line);
+            for (int i = 0; rows && i < rows->some && rows->left; i++)
+                soften_row(rows);
+            if (row && row->at)
+                add_some(row);
             if (two) {
                 tile_load(6, w + a->next, STEP_BYTES);
                 tile_dot_bfloat(1, 4, 6);
@@ -207,6 +243,7 @@ INLINE void multiply_strip(const dg_bgemm_args *a, const strip *s, const bool tw
     tile_store(0, s->y, s->ldy);
     if (two)
         tile_store(1, s->y + PANEL_BYTES, s->ldy);
+    *soon = ask;
 }
 
 /* Panels from column c on: their part, and where they begin in it. */
@@ -220,107 +257,156 @@ INLINE size_t place_in_part(const dg_bgemm_args *a, int c)
     return (size_t)((a->part_col ? c % a->part_col : c) / DG_PANEL) * a->next;
 }
 
-/* What is multiplied after these columns, from memory that no cache may have: each pass of rows
- * asks for its share. */
-INLINE void ask_for_next(strip *s, const dg_bgemm_args *a, int r, int n_row, int c)
+/* What is multiplied after two panels, from memory that no cache may have, while n rows pass by. */
+INLINE asked next_of(const dg_bgemm_args *a, int c, int n)
 {
-    if (c + TWO >= a->n_col)
-        return;
-    if (a->part_col)
-        s->soon = *part_of(a, c + TWO) + place_in_part(a, c + TWO);
-    s->ask = ROWS * r / a->n_row;
-    s->ask_end = ROWS * (r + n_row) / a->n_row;
+    const int n_strip = dg_ceil_div(n, ROWS), n_step = dg_ceil_div(a->n_k, STEP);
+    asked s = {.part = a->soon.part, .lines = a->soon.each / LINE, .n_part = a->soon.n};
+    if (c + TWO < a->n_col)
+        s = (asked){.part = part_of(a, c + TWO),
+                    .panel = place_in_part(a, c + TWO),
+                    .lines = (a->next + (size_t)dg_min(a->part_k, a->n_k) * DG_PANEL) / LINE,
+                    .n_part = a->part_col ? 1 : dg_ceil_div(a->n_k, a->part_k)};
+    s.some = dg_ceil_div((int)s.lines * s.n_part, n_strip * n_step);
+    return s;
 }
 
-/* The same of two panels, with the next of the lines to soften. `top`: the largest of its scores,
- * and then of the next one's. */
-static void multiply_softening(const dg_bgemm_args *a, const strip *s, float *top)
+/* What a product does besides: it asks for what comes next, and adds up rows from `row` on. */
+typedef struct aside {
+    asked soon;
+    int row;
+} aside;
+
+INLINE summed row_of_x(const dg_bgemm_args *a, int row)
 {
-    dg_bsoften *all = a->soften;
-    const int line = all->done++, which = line % ROWS;
-    const float *z = all->z + (size_t)line * all->ldz;
-    float *max = &all->max[line];
-    *max = *top > *max ? *top : *max;
-    softened l = {
-        .z = z,
-        .end = z + all->n,
-        .next = all->done < all->n_line ? z + all->ldz : z,
-        .to = all->out + (size_t)(line - which) * (size_t)all->n + which * STEP,
-        .top = f16v_set(*max),
-        .sum = f16v_zero(),
-        .most = f16v_set(-INFINITY),
-        .other = f16v_set(-INFINITY),
-    };
-    multiply_strip(a, s, true, &l);
-    while (l.z < l.end)
-        soften_some(&l);
-    all->sum[line] = f16v_total(l.sum);
-    *top = f16v_largest(f16v_max(l.most, l.other));
+    return (summed){a->x + (size_t)(row - row % ROWS) * a->ldx + row % ROWS * STEP, f16v_zero()};
 }
 
-/* Rows [r, r + n_row), at most a tile, of columns [c, c + n_col), at most TWO; results, in whole
- * panels, to y. */
-static void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, int r, int n_row, int c,
-                        int n_col, float *top)
+/* Rows from r on, at most a tile, of columns [c, c + n_col), at most TWO; results, in whole panels,
+ * to y. */
+INLINE void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, const float *y_soon, int r,
+                        int c, int n_col, aside *by)
 {
-    strip s = {
+    const strip s = {
         .y = (char *)y,
+        .y_soon = a->add ? (const char *)y_soon : NULL,
         .ldy = ldy * sizeof *y,
         .x = a->x + (size_t)r * a->ldx,
         .part = part_of(a, c),
         .panel = place_in_part(a, c),
     };
-    ask_for_next(&s, a, r, n_row, c);
-    if (n_col <= DG_PANEL)
-        multiply_strip(a, &s, false, NULL);
-    else if (a->soften && a->soften->done < a->soften->n_line)
-        multiply_softening(a, &s, top);
-    else
-        multiply_strip(a, &s, true, NULL);
+    if (n_col <= DG_PANEL) {
+        multiply_strip(a, &s, a->add, false, &by->soon, NULL, NULL);
+        return;
+    }
+    const bool sums = a->sum && by->row < a->n_row;
+    summed row = sums ? row_of_x(a, by->row) : (summed){NULL, f16v_zero()};
+    multiply_strip(a, &s, a->add, true, &by->soon, NULL, &row);
+    if (sums)
+        a->sum[by->row++] = f16v_total(row.sum);
 }
 
 /* The same where a panel's columns are not all asked for: results pass through a place of their
  * own. */
 static void multiply_some(const dg_bgemm_args *a, float *y, int r, int n_row, int c, int n_col,
-                          float *top)
+                          aside *by)
 {
-    float spare[ROWS][TWO] = {{0}};
+    float spare[ROWS][TWO] = {{0}}, *to = spare[0];
     const size_t bytes = (size_t)n_col * sizeof *y;
+    __asm__("" : "+r"(to)); /* tiles read less than their macros tell the compiler */
     for (int i = 0; i < n_row && a->add; i++)
-        memcpy(spare[i], y + (size_t)i * a->ldy, bytes);
-    multiply_to(a, spare[0], TWO, r, n_row, c, n_col, top);
+        memcpy(to + i * TWO, y + (size_t)i * a->ldy, bytes);
+    multiply_to(a, to, TWO, NULL, r, c, n_col, by);
     for (int i = 0; i < n_row; i++)
-        memcpy(y + (size_t)i * a->ldy, spare[i], bytes);
+        memcpy(y + (size_t)i * a->ldy, to + i * TWO, bytes);
 }
 
 /* All columns of rows [r, end), a tile at a time: panels stay in the first-level cache while rows
  * pass by, which are loaded past it. */
-static void multiply_rows(const dg_bgemm_args *a, int r, int end, float *top)
+static void multiply_rows(const dg_bgemm_args *a, int r, int end, aside *by)
 {
-    for (int c = 0; c < a->n_col; c += TWO)
+    for (int c = 0; c < a->n_col; c += TWO) {
+        by->soon = next_of(a, c, end - r);
         for (int i = r; i < end; i += ROWS) {
             float *y = a->y + (size_t)i * a->ldy + c;
+            const float *next =
+                i + ROWS < end ? y + ROWS * a->ldy : a->y + (size_t)r * a->ldy + c + TWO;
             const int n_row = dg_min(ROWS, end - i), n_col = dg_min(TWO, a->n_col - c);
             if (n_col % DG_PANEL)
-                multiply_some(a, y, i, n_row, c, n_col, top);
+                multiply_some(a, y, i, n_row, c, n_col, by);
             else
-                multiply_to(a, y, a->ldy, i, n_row, c, n_col, top);
+                multiply_to(a, y, a->ldy, next, i, c, n_col, by);
         }
+    }
 }
 
 static void gemm(const dg_bgemm_args *a)
 {
     const int whole = a->n_row / ROWS * ROWS, left = a->n_row - whole;
-    float top = a->soften ? largest(a->soften->z, a->soften->n) : 0;
+    aside by = {.row = 0};
     if (whole) {
         tiles_begin(ROWS, STEP_BYTES);
-        multiply_rows(a, 0, whole, &top);
+        multiply_rows(a, 0, whole, &by);
     }
     if (left) {
         tiles_begin(left, STEP_BYTES);
-        multiply_rows(a, whole, a->n_row, &top);
+        multiply_rows(a, whole, a->n_row, &by);
     }
     tiles_end();
+    for (; a->sum && by.row < a->n_row; by.row++) {
+        summed row = row_of_x(a, by.row);
+        for (int k = 0; k < a->n_k; k += STEP)
+            add_some(&row);
+        a->sum[by.row] = f16v_total(row.sum);
+    }
+}
+
+/* ---- scores that become shares ---- */
+
+/* All columns of rows [r, end); a tile's scores are softened while the next one's are made. Returns
+ * the most that one was above its row's top. */
+static float soften_rows(const dg_bgemm_args *a, uint16_t *share, const float *top, int r, int end)
+{
+    float score[2][ROWS][TWO] __attribute__((aligned(64)));
+    const int some = dg_ceil_div(ROWS, dg_ceil_div(a->n_k, STEP));
+    softened rows = {.some = some, .above = f16v_set(-INFINITY)};
+    int turn = 0;
+    for (int c = 0; c < a->n_col; c += TWO) {
+        asked soon = next_of(a, c, end - r);
+        for (int i = r; i < end; i += ROWS, turn = !turn) {
+            const strip t = {
+                .y = (char *)score[turn],
+                .ldy = sizeof score[0][0],
+                .x = a->x + (size_t)i * a->ldx,
+                .part = part_of(a, c),
+                .panel = place_in_part(a, c),
+            };
+            multiply_strip(a, &t, false, true, &soon, &rows, NULL);
+            rows.z = score[turn][0];
+            rows.top = top + i;
+            rows.to = share + (size_t)i * (size_t)a->n_col + c * ROWS;
+            rows.left = dg_min(ROWS, end - i);
+        }
+    }
+    while (rows.left)
+        soften_row(&rows);
+    return f16v_largest(rows.above);
+}
+
+static bool soften(const dg_bgemm_args *a, uint16_t *share, const float *top)
+{
+    const int whole = a->n_row / ROWS * ROWS, left = a->n_row - whole;
+    float above = -INFINITY;
+    if (whole) {
+        tiles_begin(ROWS, STEP_BYTES);
+        above = soften_rows(a, share, top, 0, whole);
+    }
+    if (left) {
+        tiles_begin(left, STEP_BYTES);
+        above = fmaxf(above, soften_rows(a, share, top, whole, a->n_row));
+    }
+    tiles_end();
+    return above <= SLACK;
 }
 
 const dg_bkernels dg_bfloat_amx = {
@@ -330,11 +416,14 @@ const dg_bkernels dg_bfloat_amx = {
     .rows = ROWS,
     .beside = 2,
     .block = 96,
-    .keys = 512,
+    .keys = 256,
+    .lines = 256,
+    .slack = SLACK,
     .place = place,
     .pack_cols = pack_cols,
     .pack_rows = pack_rows,
     .gemm = gemm,
+    .soften = soften,
     .largest = largest,
     .shares = shares,
     .widen = widen_lines,
