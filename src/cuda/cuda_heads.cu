@@ -80,7 +80,7 @@ static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_heads(dg_cuda_h
         kept[i] = raw[i];
         sum += kept[i] * kept[i];
     }
-    float factor = 1.0f / sqrtf(dg_warp_sum(sum) / (float)dim + a.eps);
+    float factor = head_factor(dg_warp_sum(sum), dim, a.eps);
     __syncwarp();
 
     const float *w = u.is_q ? a.q_norm : a.k_norm;

@@ -5,6 +5,7 @@
 #define DG_CUDA_CUDA_HEADS_CUH
 
 #include "cuda/cuda_attention.cuh"
+#include "cuda/cuda_norm.cuh"
 
 /* What a warp works on: a head of a row, and where it goes. */
 typedef struct head_unit {
@@ -86,7 +87,7 @@ struct head_turn {
 /* What a head is multiplied with: sum is over all lanes. */
 [[maybe_unused]] static __device__ __forceinline__ float head_factor(float sum, int dim, float eps)
 {
-    return 1.0f / sqrtf(sum / (float)dim + eps);
+    return dg_norm_factor(sum, dg_norm_share(dim), eps);
 }
 
 /* Weights of values i and i + half on, ones where the head has none. */

@@ -341,6 +341,9 @@ static __global__ void __launch_bounds__(32 * PICK_WARPS, 2) route_pick(dg_cuda_
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < a.n_expert; i += 32 * PICK_WARPS)
         expert_scale[i] = a.expert_scale[i]; /* far away, and wanted last */
+    float share = dg_norm_share(a.n), root = rsqrtf((float)a.n);
+    dg_find_now(share);
+    dg_find_now(root);
     __syncthreads();
     dg_grid_wait();
     dg_grid_launch_next();
@@ -349,7 +352,7 @@ static __global__ void __launch_bounds__(32 * PICK_WARPS, 2) route_pick(dg_cuda_
         return;
     uint32_t key[PER];
     float p[PER], squares = add_parts<PER, AT_ONCE>(p, a, row);
-    float factor = 1.0f / sqrtf(squares / (float)a.n + a.eps) / sqrtf((float)a.n);
+    float factor = dg_norm_factor(squares, share, a.eps) * root;
     float sum = exponentials<PER>(p, factor, a.n_expert), chosen_sum = 0;
 #pragma unroll
     for (int i = 0; i < PER; i++)
@@ -357,6 +360,8 @@ static __global__ void __launch_bounds__(32 * PICK_WARPS, 2) route_pick(dg_cuda_
     route_choices chosen = pick_largest<PER>(key, a.n_used);
 #pragma unroll
     for (int i = 0; i < MAX_USED / 32; i++) {
+        if (32 * i >= a.n_used)
+            break;
         chosen.value[i] /= sum;
 #pragma unroll 1
         for (int j = 32 * i; j < min(a.n_used, 32 * (i + 1)); j++)

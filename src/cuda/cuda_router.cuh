@@ -12,8 +12,8 @@
 #ifndef DG_CUDA_CUDA_ROUTER_CUH
 #define DG_CUDA_CUDA_ROUTER_CUH
 
-#include "cuda/cuda_device.cuh"
 #include "cuda/cuda_math.h"
+#include "cuda/cuda_norm.cuh"
 
 enum { ROUTE_ROWS = 32, ROUTE_PART = 352, ROUTE_CHUNK = 16, ROUTE_SHARES = 4 };
 static_assert(ROUTE_PART % ROUTE_CHUNK == 0, "chunks");

@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(N_THREAD)
     dg_grid_wait();
     dg_grid_launch_next();
     float sum = keep_row<V>(row, x + (size_t)blockIdx.x * (size_t)n, n);
-    float factor = norm_factor(block_sum(sum, part[0]), n, eps);
+    float factor = dg_norm_factor(block_sum(sum, part[0]), dg_norm_share(n), eps);
     if (out.form == DG_CUDA_E4M3)
         store_normed_bytes<V>(out, row, w, factor, n, part[1]);
     else

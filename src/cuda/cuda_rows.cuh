@@ -5,7 +5,7 @@
 
 #include "cuda/cuda_math.h"
 #include <math.h>
-#include "cuda/cuda_device.cuh"
+#include "cuda/cuda_norm.cuh"
 
 enum { N_THREAD = 256, N_WARP = N_THREAD / 32 };
 
@@ -92,11 +92,6 @@ static __device__ __forceinline__ int sum_before(int n, int *all, int shared[WAR
         *all += shared[i];
     }
     return before + up_to - n;
-}
-
-static __device__ __forceinline__ float norm_factor(float sum, int n, float eps)
-{
-    return 1.0f / sqrtf(sum / (float)n + eps);
 }
 
 /* The largest over the block of each thread's bits of a size, which are in the order of the sizes;

@@ -95,7 +95,7 @@ static __global__ void __launch_bounds__(N_THREAD)
             kept[i] = raw[i];
             sum += kept[i] * kept[i];
         }
-        float factor = norm_factor(dg_warp_sum(sum), dim, a.eps);
+        float factor = dg_norm_factor(dg_warp_sum(sum), dg_norm_share(dim), a.eps);
         __syncwarp();
         void *to = kind == 0 ? a.to.q : kind == 1 ? a.to.k : a.to.v;
         size_t begin = ((size_t)head * (size_t)a.pictures.n_slot + (size_t)at.slot) * a.to.ld;
@@ -145,7 +145,7 @@ static __device__ __forceinline__ void find_factors(float *factor, const float *
         sum += __shfl_xor_sync(DG_ALL_LANES, sum, 1);
         sum += __shfl_xor_sync(DG_ALL_LANES, sum, 2);
         if (lane == 0 && unit < n_unit)
-            factor[unit] = norm_factor(sum, DIM, eps);
+            factor[unit] = dg_norm_factor(sum, dg_norm_share(DIM), eps);
     }
 }
 
@@ -249,7 +249,7 @@ static __global__ void __launch_bounds__(N_THREAD) turn_values(dg_cuda_vision_he
         sum += kept[row * ld + i] * kept[row * ld + i];
     sum += __shfl_xor_sync(DG_ALL_LANES, sum, 1);
     sum += __shfl_xor_sync(DG_ALL_LANES, sum, 2);
-    float factor = norm_factor(sum, dim, a.eps);
+    float factor = dg_norm_factor(sum, dg_norm_share(dim), a.eps);
     for (int i = own; i < dim; i += 4)
         kept[row * ld + i] *= factor;
     __syncthreads();
@@ -329,7 +329,7 @@ static __global__ void __launch_bounds__(N_THREAD) pool_rows(dg_cuda_pool_args a
         h[i] = v;
         sum += v * v;
     }
-    float factor = norm_factor(block_sum(sum, part), a.n, a.eps);
+    float factor = dg_norm_factor(block_sum(sum, part), dg_norm_share(a.n), a.eps);
     for (int i = (int)threadIdx.x; i < a.out.ld; i += N_THREAD)
         store_one(a.out.data, a.out.form, (size_t)cell * (size_t)a.out.ld + (size_t)i,
                   i < a.n ? h[i] * factor : 0);

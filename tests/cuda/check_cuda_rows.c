@@ -300,6 +300,61 @@ static dg_cuda_choices make_choices(float *sum, int n_row, int n, int n_used, dg
                              n_used};
 }
 
+/* Both ends of a layer with many rows: rows have the bits that they have among few. */
+static void check_many_alone(int n_row, int n, int n_used)
+{
+    if (!case_begin("many rows: %d x %d, %d choices", n_row, n, n_used))
+        return;
+    enum { FEW = 7 };
+    size_t all = (size_t)n_row * (size_t)n, row = (size_t)n;
+    float *sum = host_bytes(all * sizeof *sum), *got[2];
+    const float *start = random_floats(all, 3), *w[3] = {weights(n), weights(n), weights(n)};
+    dg_cuda_choices choices = make_choices(sum, n_row, n, n_used, DG_CUDA_BF16);
+    const float *dense = device_floats(random_floats(all, 30), all);
+    after next[2] = {make_after(n_row, n), make_after(n_row, n)};
+    for (int few = 0; few < 2; few++) {
+        float *x = device_floats(start, all);
+        for (int first = 0; first < n_row; first += few ? FEW : n_row) {
+            int now = few && n_row - first > FEW ? FEW : n_row - first;
+            size_t at = (size_t)first * row;
+            dg_cuda_next to[2] = {next[few].of[0], next[few].of[1]};
+            to[1].w = to[0].w = next[0].of[0].w;
+            for (int i = 0; i < 2; i++)
+                to[i].out = dg_cuda_rows_from(to[i].out, first);
+            dg_cuda_add_args add = {.x = x + at,
+                                    .y = dense + at,
+                                    .w = device_floats(w[0], row),
+                                    .n_row = now,
+                                    .n = n,
+                                    .eps = 1e-6f};
+            launched(dg_cuda_add_norm(NULL, &add));
+            dg_cuda_join_args join = {.x = x + at,
+                                      .dense = dense + at,
+                                      .w_dense = device_floats(w[0], row),
+                                      .w_experts = device_floats(w[1], row),
+                                      .w = device_floats(w[2], row),
+                                      .n_row = now,
+                                      .n = n,
+                                      .n_encode = few ? (first == 0 ? 3 : 0) : 3,
+                                      .eps = 1e-6f,
+                                      .scalar_encode = 0.5f,
+                                      .scalar_canvas = 0.75f,
+                                      .next = {to[0], to[1]},
+                                      .choices = choices};
+            join.choices.place += (size_t)first * (size_t)n_used;
+            join.choices.weight += (size_t)first * (size_t)n_used;
+            launched(dg_cuda_join(NULL, &join));
+        }
+        got[few] = host_bytes(all * sizeof *got[few]);
+        device_read(got[few], x, all * sizeof *got[few]);
+    }
+    expect_same("x", got[0], got[1], all * sizeof *got[0]);
+    for (int i = 0; i < 2; i++)
+        expect_same(i ? "the second norm" : "the norm", rows_read(next[0].of[i].out, n_row, n),
+                    rows_read(next[1].of[i].out, n_row, n), all * sizeof(float));
+    case_end();
+}
+
 /* Choices summed at the end of a layer: the same bits as with their sum. */
 static void check_join_choices(int n_row, int n, int n_used, dg_cuda_form form)
 {
@@ -599,6 +654,15 @@ void check_cuda_rows(void)
     }
     check_soft_join(513, 68); /* with many rows */
     check_soft_norm(DG_CUDA_BF16, 513, 68);
+    check_add_norm(512, 72);
+    check_add_norm(777, 64);
+    check_add_norm(515, 2816);
+    check_many_alone(512, 2816, 8);
+    check_many_alone(1031, 72, 8);
+    check_many_alone(600, 3072, 5);
+    check_many_alone(530, 104, 1);
+    check_many_alone(514, 72, 9);  /* more choices than many rows' form takes, */
+    check_many_alone(514, 100, 8); /* and no whole pieces */
     check_join_choices(3, 2816, 8, DG_CUDA_BF16);
     check_join_choices(2, 68, 3, DG_CUDA_BF16);
     check_join_choices(2, 100, 9, DG_CUDA_F32);
