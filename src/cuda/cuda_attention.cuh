@@ -323,9 +323,16 @@ static __device__ __forceinline__ void soften(lines<T> *l, float factor[T::MT][2
         }
 }
 
+/* Where no line of the warp has a new maximum there is nothing to scale. */
 template <typename T>
 static __device__ __forceinline__ void scale_lines(lines<T> *l, const float factor[T::MT][2])
 {
+    bool same = true;
+#pragma unroll
+    for (int m = 0; m < T::MT; m++)
+        same = same && factor[m][0] == 1 && factor[m][1] == 1;
+    if (__all_sync(DG_ALL_LANES, same))
+        return;
 #pragma unroll
     for (int m = 0; m < T::MT; m++)
 #pragma unroll

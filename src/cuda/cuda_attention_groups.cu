@@ -90,31 +90,33 @@ static __device__ __forceinline__ void take_queries(kept_queries<T> *kept, const
 /* Begins s = Q K^T over 256 dimensions. */
 template <typename T>
 static __device__ __forceinline__ void begin_scores(float s[T::NK][4], const kept_queries<T> &kept,
-                                                    const unsigned char *q, const unsigned char *k)
+                                                    operand q, operand k)
 {
     warpgroup_begin();
 #pragma unroll
     for (int step = 0; step < 16; step++) {
-        const unsigned char *keys = k + step / 4 * T::PANEL + step % 4 * 32;
+        operand keys = operand_on(k, step / 4 * T::PANEL + step % 4 * 32);
         if (step < T::KEPT)
             warpgroup_mma_kept(s, kept.step[step], keys, step > 0);
         else
-            warpgroup_mma_rows(s, q + step / 4 * T::Q_PANEL + step % 4 * 32, keys, step > 0);
+            warpgroup_mma_rows(s, operand_on(q, step / 4 * T::Q_PANEL + step % 4 * 32), keys,
+                               step > 0);
     }
 }
 
 /* Begins o = (add ? o : 0) + P V over this warpgroup's dimensions. */
 template <typename T>
 static __device__ __forceinline__ void begin_values(float o[T::ND][4], const uint32_t p[4][4],
-                                                    const unsigned char *v, bool add)
+                                                    operand v, bool add)
 {
     warpgroup_begin();
 #pragma unroll
     for (int step = 0; step < T::KB / 16; step++)
         if constexpr (T::ND == 32)
-            warpgroup_mma_columns(o, p[step], v + step * 2048, add || step > 0);
+            warpgroup_mma_columns(o, p[step], operand_on(v, step * 2048), add || step > 0);
         else
-            warpgroup_mma_down<DG_CUDA_BF16>(o, p[step], v + step * 2048, add || step > 0);
+            warpgroup_mma_down<DG_CUDA_BF16>(o, p[step], operand_on(v, step * 2048),
+                                             add || step > 0);
 }
 
 [[maybe_unused]] static __device__ __forceinline__ void narrow_weights(uint32_t p[4][4],
@@ -190,9 +192,11 @@ static __device__ __forceinline__ kept_sums attend(lines<T> *l, unsigned char *s
                                                    const line_tile &t, int group, int kv_head,
                                                    int first_line, int i, int end, int anew)
 {
-    const int index = (int)threadIdx.x / 128, half = group_half<T>(index);
-    const unsigned char *q = shared + group_queries<T>(index), *k = shared + T::K,
-                        *v = shared + T::V + (T::TWICE ? index * 2 * T::PANEL : 0);
+    const int index = of_the_warp((int)threadIdx.x / 128), half = group_half<T>(index);
+    const unsigned char *queries = shared + group_queries<T>(index);
+    const operand q = of_the_warp(operand_at(queries)), k = of_the_warp(operand_at(shared + T::K)),
+                  v = of_the_warp(
+                      operand_at(shared + T::V + (T::TWICE ? index * 2 * T::PANEL : 0), 8192));
     const int2 *span = (const int2 *)(shared + T::SPAN);
     float s[1][T::NK][4], factor[1][2];
     uint32_t p[4][4];
@@ -202,7 +206,7 @@ static __device__ __forceinline__ kept_sums attend(lines<T> *l, unsigned char *s
     const auto make_scores = [&](int n) {
         ring_place at = place_of<T>(n, half);
         dg_mbar_wait(&ring->full_k[at.at], at.parity);
-        begin_scores<T>(s[0], kept, q, k + at.at * T::PIECE);
+        begin_scores<T>(s[0], kept, q, operand_on(k, at.at * T::PIECE));
         warpgroup_commit();
     };
     const auto have_scores = [&](int n) {
@@ -213,10 +217,10 @@ static __device__ __forceinline__ kept_sums attend(lines<T> *l, unsigned char *s
     const auto add_values = [&](int n) {
         ring_place at = place_of<T>(n, half);
         dg_mbar_wait(&ring->full_v[at.at], at.parity);
-        begin_values<T>(l->o[0], p, v + at.at * T::PIECE, n != fresh);
+        begin_values<T>(l->o[0], p, operand_on(v, at.at * T::PIECE), n != fresh);
         warpgroup_commit();
     };
-    take_queries<T>(&kept, q);
+    take_queries<T>(&kept, queries);
     clear_sums<T>(l);
     make_scores(0);
     warpgroup_wait<0>();

@@ -39,7 +39,7 @@ static __device__ __forceinline__ void panel_mma(float acc[N / 8][4], const uint
                                                  const unsigned char *rows, int step)
 {
     float *d = acc[0];
-    uint64_t x = slab_descriptor(rows + step * 32, 16);
+    uint64_t x = descriptor_of(operand_on(operand_at(rows), step * 32));
     if constexpr (N == 64) {
         PANEL("m64n64k16", REGS32, "{%32,%33,%34,%35}, %36", ACC32);
     } else if constexpr (N == 96) {

@@ -45,14 +45,6 @@ enum slab_side { SLAB_K_ALONG, SLAB_K_DOWN };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* Pieces are swapped within 1024 bytes, the distance from 8 rows to the next. `across`: from 64
- * columns to the next ones where k goes down. */
-static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *at, int across)
-{
-    return (uint64_t)((dg_shared_address(at) & 0x3FFFFu) >> 4) | (uint64_t)(across / 16) << 16 |
-           (uint64_t)(1024 / 16) << 32 | (uint64_t)1 << 62;
-}
-
 #define ACC8(i)                                                                                    \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
         "+f"(d[i + 6]), "+f"(d[i + 7])
@@ -108,13 +100,12 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
 /* acc += 16 values of k, number `step` of a slab's four: 64 rows of x, N of w. Of E4M3: 32 values,
  * in the same bytes. */
 template <dg_cuda_form FORM, int N, slab_side SIDE>
-static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsigned char *rows,
-                                                const unsigned char *weights, int step)
+static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], operand rows, operand weights,
+                                                int step)
 {
     float *d = acc[0];
-    uint64_t x = slab_descriptor(rows + step * 32, 16);
-    uint64_t w = SIDE == SLAB_K_DOWN ? slab_descriptor(weights + step * 2048, SLAB_BYTES)
-                                     : slab_descriptor(weights + step * 32, 16);
+    uint64_t x = descriptor_of(operand_on(rows, step * 32)),
+             w = descriptor_of(operand_on(weights, SIDE == SLAB_K_DOWN ? step * 2048 : step * 32));
     if constexpr (FORM == DG_CUDA_E4M3) {
         if constexpr (N == 64)
             WGMMA_BYTES("m64n64k32", REGS_32, "%32, %33", "%34", ACC32(0));
@@ -200,8 +191,8 @@ static __device__ __forceinline__ void byte_mma(float c[4], const uint32_t a[4],
 }
 
 template <dg_cuda_form FORM, int N, slab_side SIDE>
-static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsigned char *rows,
-                                                const unsigned char *weights, int step)
+static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], operand rows, operand weights,
+                                                int step)
 {
     int lane = (int)threadIdx.x % 32, within = lane % 8;
     uint32_t a[4], b[2];
@@ -383,18 +374,25 @@ static __device__ __forceinline__ void slab_multiply(float acc[T::MT][T::N / 8][
                                                      const slab_ring<T> &ring, slab_turn &turn,
                                                      int n_stage, int held = 0)
 {
-    int first = (int)threadIdx.x / 128 * T::MT, before = -1;
+    const operand rows =
+                      of_the_warp(operand_at(ring.x(0) + threadIdx.x / 128 * T::MT * SLAB_BYTES)),
+                  weights =
+                      of_the_warp(operand_at(ring.w(0), SIDE == SLAB_K_DOWN ? SLAB_BYTES : 16));
+    int before = -1;
     slab_settle<T>(acc);
     for (int i = 0; i < n_stage; i++) {
         int s = turn.stage;
+        operand x = operand_on(rows, s * T::STAGE_BYTES),
+                w = operand_on(weights, s * T::STAGE_BYTES);
         dg_mbar_wait(ring.full(s), turn.phase);
         warpgroup_begin();
 #pragma unroll
         for (int step = 0; step < 4 * T::KS; step++)
 #pragma unroll
             for (int m = 0; m < T::MT; m++)
-                slab_mma<FORM, T::N, SIDE>(acc[m], ring.x(s, step / 4) + (first + m) * SLAB_BYTES,
-                                           ring.w(s, step / 4), step % 4);
+                slab_mma<FORM, T::N, SIDE>(acc[m],
+                                           operand_on(x, step / 4 * T::X_BYTES + m * SLAB_BYTES),
+                                           operand_on(w, step / 4 * T::W_BYTES), step % 4);
         warpgroup_commit();
         warpgroup_wait<1>();
         if (before >= 0 && (held == 0 || i + held <= n_stage) && threadIdx.x % 32 == 0)

@@ -259,7 +259,8 @@ static __device__ __forceinline__ void multiply_chunks(float acc[2][SOFT_COLS / 
             warpgroup_begin();
 #pragma unroll
             for (int step = 0; step < 4; step++)
-                warpgroup_mma_down<FORM>(acc[m], p[m][step], ring.w(s) + step * 2048);
+                warpgroup_mma_down<FORM>(acc[m], p[m][step],
+                                         operand_on(operand_at(ring.w(s), 8192), step * 2048));
             warpgroup_commit();
             warpgroup_wait<1>();
             if (m == 0 && before >= 0 && threadIdx.x % 32 == 0)

@@ -119,8 +119,8 @@ static __device__ __forceinline__ void score_mma(float s[T::NK][4], const unsign
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" REGS_32
                  "}, %32, %33, p, 1, 1, 0, 0;\n\t}"
                  : ACC12(0), ACC12(12), ACC4(24), ACC4(28)
-                 : "l"(slab_descriptor(q + step * 32, 16)), "l"(slab_descriptor(k + step * 32, 16)),
-                   "r"((int)add));
+                 : "l"(descriptor_of(operand_on(operand_at(q), step * 32))),
+                   "l"(descriptor_of(operand_on(operand_at(k), step * 32))), "r"((int)add));
 }
 
 /* o += 16 keys: p is the warp's fragment, v the values' first 32 bytes of these keys. */
@@ -132,7 +132,7 @@ static __device__ __forceinline__ void value_mma(float o[T::ND][4], const uint32
     asm volatile("wgmma.mma_async.sync.aligned.m64n72k16.f32.f16.f16 {" REGS_32
                  ",%32,%33,%34,%35}, {%36,%37,%38,%39}, %40, 1, 1, 1, 0;"
                  : ACC12(0), ACC12(12), ACC12(24)
-                 : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(slab_descriptor(v, 16)));
+                 : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(descriptor_of(operand_at(v))));
 }
 
 #undef REGS_32
@@ -147,7 +147,7 @@ static __device__ __forceinline__ void score_mma(float s[T::NK][4], const unsign
 {
     for (int i = 0; i < 32 && !add; i++)
         s[i / 4][i % 4] = 0;
-    slab_mma<DG_CUDA_F16, 64, SLAB_K_ALONG>(s, q, k, step);
+    slab_mma<DG_CUDA_F16, 64, SLAB_K_ALONG>(s, operand_at(q), operand_at(k), step);
 }
 
 template <class T>

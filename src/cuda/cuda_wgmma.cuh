@@ -56,6 +56,12 @@ static __device__ __forceinline__ void warpgroup_settle(float &value)
     asm volatile("" : "+f"(value)::"memory");
 }
 
+/* What all lanes of a warp have, which the compiler does not know of threadIdx.x / 128. */
+template <class V> static __device__ __forceinline__ V of_the_warp(V value)
+{
+    return __shfl_sync(DG_ALL_LANES, value, 0);
+}
+
 /* The same address, of which the compiler does not know where it came from. Else it may find it
  * anew for each use, beginning with the number of the block in its cluster, which takes longer to
  * come than a copy takes to begin. */
@@ -127,44 +133,60 @@ static __device__ __forceinline__ void warpgroup_mma(float acc[N / 8][4], const 
             ",%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119"     \
             ",%120,%121,%122,%123,%124,%125,%126,%127"
 
-/* Tiles in panels: rows of 128 bytes whose pieces of 16 bytes are exchanged, piece c of row r at
- * c ^ r % 8; a panel begins at a multiple of 1024 bytes. `apart`: bytes from panel to panel. */
-static __device__ __forceinline__ uint64_t panel_descriptor(const unsigned char *p, int apart)
+/* An operand in shared memory: rows of 128 bytes whose pieces of 16 bytes are exchanged, piece c of
+ * row r at c ^ r % 8; it begins at a multiple of 1024 bytes. `apart`: bytes from 64 columns to the
+ * next ones where k goes down. Found anew for each product, or in registers of which each lane has
+ * one, operands take longer than products of 64 columns: found once for the warp, they take an
+ * instruction or two. */
+typedef uint32_t operand;
+
+static __device__ __forceinline__ operand operand_at(const unsigned char *p, int apart = 16)
 {
-    return (uint64_t)((dg_shared_address(p) & 0x3FFFFu) >> 4) | (uint64_t)(apart / 16) << 16 |
-           (uint64_t)(1024 / 16) << 32 | (uint64_t)1 << 62;
+    return (dg_shared_address(p) & 0x3FFFFu) >> 4 | (uint32_t)(apart / 16) << 16;
+}
+
+/* The same so many bytes further on. */
+static __device__ __forceinline__ operand operand_on(operand p, int bytes)
+{
+    return p + (uint32_t)bytes / 16;
+}
+
+/* As instructions are told of it. */
+static __device__ __forceinline__ uint64_t descriptor_of(operand p)
+{
+    return (uint64_t)(1u << 30 | 1024 / 16) << 32 | p;
 }
 
 /* acc = (add ? acc : 0) + 16 values of k: a has them in 64 rows and b in 64, 32 bytes of a panel
  * each. */
-static __device__ __forceinline__ void warpgroup_mma_rows(float acc[8][4], const unsigned char *a,
-                                                          const unsigned char *b, bool add)
+static __device__ __forceinline__ void warpgroup_mma_rows(float acc[8][4], operand a, operand b,
+                                                          bool add)
 {
     float *d = acc[0];
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t"
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" REGS_32
                  "}, %32, %33, p, 1, 1, 0, 0;\n\t}"
                  : ACC8(0), ACC8(8), ACC8(16), ACC8(24)
-                 : "l"(panel_descriptor(a, 16)), "l"(panel_descriptor(b, 16)), "r"((int)add));
+                 : "l"(descriptor_of(a)), "l"(descriptor_of(b)), "r"((int)add));
 }
 
 /* The same with a's 64 rows as the warps' fragments. */
 static __device__ __forceinline__ void warpgroup_mma_kept(float acc[8][4], const uint32_t a[4],
-                                                          const unsigned char *b, bool add)
+                                                          operand b, bool add)
 {
     float *d = acc[0];
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" REGS_32
                  "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n\t}"
                  : ACC8(0), ACC8(8), ACC8(16), ACC8(24)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(panel_descriptor(b, 16)),
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor_of(b)),
                    "r"((int)add));
 }
 
 /* acc = (add ? acc : 0) + 16 values of k: a is the warp's fragment, b 16 rows of 256 columns,
  * panels 8192 bytes apart. */
 static __device__ __forceinline__ void warpgroup_mma_columns(float acc[32][4], const uint32_t a[4],
-                                                             const unsigned char *b, bool add)
+                                                             operand b, bool add)
 {
     float *d = acc[0];
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %133, 0;\n\t"
@@ -172,14 +194,14 @@ static __device__ __forceinline__ void warpgroup_mma_columns(float acc[32][4], c
                  "}, {%128,%129,%130,%131}, %132, p, 1, 1, 1;\n\t}"
                  : ACC8(0), ACC8(8), ACC8(16), ACC8(24), ACC8(32), ACC8(40), ACC8(48), ACC8(56),
                    ACC8(64), ACC8(72), ACC8(80), ACC8(88), ACC8(96), ACC8(104), ACC8(112), ACC8(120)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(panel_descriptor(b, 8192)),
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor_of(b)),
                    "r"((int)add));
 }
 
 /* The same for 128 columns, of either form. */
 template <dg_cuda_form FORM>
 static __device__ __forceinline__ void warpgroup_mma_down(float acc[16][4], const uint32_t a[4],
-                                                          const unsigned char *b, bool add = true)
+                                                          operand b, bool add = true)
 {
     float *d = acc[0];
 #define WGMMA_DOWN(type)                                                                           \
@@ -187,7 +209,7 @@ static __device__ __forceinline__ void warpgroup_mma_down(float acc[16][4], cons
                  "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" REGS_64         \
                  "}, {%64,%65,%66,%67}, %68, p, 1, 1, 1;\n\t}"                                     \
                  : ACC8(0), ACC8(8), ACC8(16), ACC8(24), ACC8(32), ACC8(40), ACC8(48), ACC8(56)    \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(panel_descriptor(b, 8192)),     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor_of(b)),              \
                    "r"((int)add))
     if constexpr (FORM == DG_CUDA_BF16)
         WGMMA_DOWN("bf16");
@@ -243,6 +265,11 @@ static __device__ __forceinline__ void warpgroup_settle(float &)
 {
 }
 
+template <class V> static __device__ __forceinline__ V of_the_warp(V value)
+{
+    return value;
+}
+
 [[maybe_unused]] static __device__ __forceinline__ unsigned char *settled_address(
     unsigned char *shared)
 {
@@ -262,13 +289,25 @@ static __device__ __forceinline__ void warpgroup_mma(float acc[N / 8][4], const 
     }
 }
 
+typedef const unsigned char *operand;
+
+static __device__ __forceinline__ operand operand_at(const unsigned char *p, int = 16)
+{
+    return p;
+}
+
+static __device__ __forceinline__ operand operand_on(operand p, int bytes)
+{
+    return p + bytes;
+}
+
 static __device__ __forceinline__ const unsigned char *in_panel(const unsigned char *p)
 {
     return p + ((uintptr_t)p / 128 % 8 ^ (uintptr_t)p / 16 % 8) * 16 - (uintptr_t)p / 16 % 8 * 16;
 }
 
 static __device__ __forceinline__ void warpgroup_mma_kept(float acc[8][4], const uint32_t a[4],
-                                                          const unsigned char *b, bool add)
+                                                          operand b, bool add)
 {
     int lane = (int)threadIdx.x % 32;
 #pragma unroll
@@ -281,8 +320,8 @@ static __device__ __forceinline__ void warpgroup_mma_kept(float acc[8][4], const
     }
 }
 
-static __device__ __forceinline__ void warpgroup_mma_rows(float acc[8][4], const unsigned char *a,
-                                                          const unsigned char *b, bool add)
+static __device__ __forceinline__ void warpgroup_mma_rows(float acc[8][4], operand a, operand b,
+                                                          bool add)
 {
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 % 4;
     uint32_t af[4];
@@ -291,7 +330,7 @@ static __device__ __forceinline__ void warpgroup_mma_rows(float acc[8][4], const
 }
 
 static __device__ __forceinline__ void warpgroup_mma_columns(float acc[32][4], const uint32_t a[4],
-                                                             const unsigned char *b, bool add)
+                                                             operand b, bool add)
 {
     int lane = (int)threadIdx.x % 32;
 #pragma unroll
@@ -306,7 +345,7 @@ static __device__ __forceinline__ void warpgroup_mma_columns(float acc[32][4], c
 
 template <dg_cuda_form FORM>
 static __device__ __forceinline__ void warpgroup_mma_down(float acc[16][4], const uint32_t a[4],
-                                                          const unsigned char *b, bool add = true)
+                                                          operand b, bool add = true)
 {
     int lane = (int)threadIdx.x % 32;
 #pragma unroll
