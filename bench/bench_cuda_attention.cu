@@ -428,7 +428,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof global_contexts / sizeof *global_contexts; i++)
         bench_attention("global", 2, 512, 0, 5, 1, global_contexts[i], i == 0 ? n_repeat : 0);
     bench_attention("global", 2, 512, 0, 5, 4, 8213, 0);
-    bench_attention("global", 2, 512, 0, 5, 16, 1045, n_repeat / 10);
+    for (size_t i = 1; i < sizeof batches / sizeof *batches; i++)
+        bench_attention("global", 2, 512, 0, 5, batches[i], 1045, n_repeat / 10);
     bench_rows(256, n_repeat);
     bench_rows(4096, n_repeat / 10);
     return 0;
