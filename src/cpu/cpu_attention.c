@@ -417,8 +417,9 @@ void dg_cpu_attention(dg_backend *be, const dg_attention_args *a)
               lines = dg_cpu_kv_in_panels(a->kv, a->layer) ? cpu->k.b->lines : ATTENTION_ROWS;
     attention_job job = {cpu, a, dg_max(1, lines / group), group};
     /* fewer rows where that gives all threads work */
-    int enough = 2 * dg_pool_threads(cpu->pool);
-    for (int i = 0; i < 2 && count_blocks(&job) * a->w->n_kv_head < enough; i++)
+    const int enough = 2 * dg_pool_threads(cpu->pool);
+    for (int left = lines; left > ATTENTION_LEAST && count_blocks(&job) * a->w->n_kv_head < enough;
+         left /= 2)
         job.rows_per_task = dg_max(1, job.rows_per_task / 2);
     dg_pool_run(cpu->pool, count_blocks(&job) * a->w->n_kv_head, attention_task, &job);
     if (has_parts(&job))

@@ -20,8 +20,8 @@ enum { MATMUL_ROWS = 512 };
 
 /* Rows times heads that one attention task takes at most, in floats and in products of bfloat16
  * numbers, which say how many they like: each task reads its keys and values anew, and packs them
- * where they do not lie in panels. */
-enum { ATTENTION_ROWS = 128, ATTENTION_LINES = 256 };
+ * where they do not lie in panels. And at least, where that gives all threads work. */
+enum { ATTENTION_ROWS = 128, ATTENTION_LINES = 256, ATTENTION_LEAST = 32 };
 
 /* Keys that products of bfloat16 numbers take together at most, and the least head that is worth
  * them: smaller ones keep to floats, which give the same bits everywhere. */
