@@ -323,7 +323,7 @@ static __device__ __forceinline__ void soften(lines<T> *l, float factor[T::MT][2
         }
 }
 
-/* Where no line of the warp has a new maximum there is nothing to scale. */
+/* Where no line of the warp has a new maximum, which is soon, there is nothing to scale. */
 template <typename T>
 static __device__ __forceinline__ void scale_lines(lines<T> *l, const float factor[T::MT][2])
 {

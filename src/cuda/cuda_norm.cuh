@@ -10,7 +10,7 @@ static __device__ __forceinline__ float dg_norm_share(int n)
     return __fdividef(1.0f, (float)n);
 }
 
-/* 1 / sqrt(sum * share + eps), to three units in the last place. A root and two divisions to the
+/* 1 / sqrt(sum * share + eps), to four units in the last place. A root and two divisions to the
  * nearest would be seventy instructions, and a layer waits for eight norms, one behind the other,
  * in kernels that take as long as their instructions. */
 static __device__ __forceinline__ float dg_norm_factor(float sum, float share, float eps)

@@ -206,6 +206,8 @@ static __global__ void __launch_bounds__(N_THREAD, JOIN_BLOCKS) join_many(dg_cud
 
 enum { ADD_BYTES = ADD_PLACES * add_place::BYTES, JOIN_BYTES = join_place::BYTES };
 
+static_assert((int)JOIN_BYTES <= (int)ADD_BYTES, "what is asked for below");
+
 bool dg_cuda_rows_are_many(int n_row, int n)
 {
     int device = 0, room = 0;

@@ -145,17 +145,12 @@ static __device__ __forceinline__ void take_turn(lines<T> *l, const uint32_t q[T
                                                  int n)
 {
     float s[T::MT][T::NK][4], next[T::MT][2], factor[T::MT][2];
-    bool scales = false;
     make_scores<T>(s, q, k);
     if (n < T::KB)
         mask_last<T>(s, n);
     find_most<T>(next, s, NULL, 0, 0, 0);
     soften<T>(l, factor, s, next);
-#pragma unroll
-    for (int i = 0; i < 2 * T::MT; i++)
-        scales |= factor[i / 2][i % 2] != 1;
-    if (__any_sync(DG_ALL_LANES, scales)) /* maxima settle soon */
-        scale_lines<T>(l, factor);
+    scale_lines<T>(l, factor);
     add_values<T>(l, s, v);
 }
 

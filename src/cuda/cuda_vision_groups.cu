@@ -260,8 +260,7 @@ static __device__ __forceinline__ void attend(lines<T> *l, const group_memory<T>
         }
         find_most<T>(next, s, NULL, 0, 0, 0);
         soften<T>(l, factor, s, next);
-        if (__any_sync(DG_ALL_LANES, factor[0][0] != 1 || factor[0][1] != 1))
-            scale_lines<T>(l, factor);
+        scale_lines<T>(l, factor);
         add_values<T>(l, s, m.values(stage));
         if (threadIdx.x % 32 == 0)
             dg_mbar_arrive(m.empty(stage));
