@@ -4,15 +4,17 @@
     mutate.py [--list] [--only PATTERN] [--jobs N] [--tree FOLDER] [--limit SECONDS] [LIST]
 
 LIST (tests/mutations.txt unless given) names places and what to write there instead. Each is applied by
-itself to a copy of the tree under build/mutants, the unit tests are built there and the suites named
-beside it are run. A suite that fails, crashes or hangs has noticed. What no suite noticed has survived,
-and that is a failure; so is a mutation that does not apply any more or does not compile: the list follows
-the code. The last line is the sum, as of every test: `N passed, N failed, N skipped`.
+itself to a copy of the tree under build/mutants, the tests are built there and the suites named beside it
+are run: of the unit tests, or of another program. A suite that fails, crashes or hangs has noticed. What
+no suite noticed has survived, and that is a failure; so is a mutation that does not apply any more or does
+not compile: the list follows the code. The last line is the sum, as of every test: `N passed, N failed, N
+skipped`.
 
 The list, line by line:
 
     # a comment
     @ src/diffusion/canvas.c: diffusion settle     a file, and the suites to run (SUITE or SUITE/CASE)
+    @ src/cuda/cuda_norm.cuh: cuda_host_tests:norm  the same of another program, with what it is given
     the steps are not counted                      what goes wrong, in words: begins a mutation
     ? request                                      other suites for this one, if need be
     - c->step++;                                   text that occurs once in the file; any white space for any
@@ -32,6 +34,12 @@ import threading
 import time
 
 SKIP = {'.git', 'build', '__pycache__'}
+
+
+def command_of(suite):
+    """The program that has a suite, and its arguments."""
+    program, _, named = suite.rpartition(':')
+    return 'build/mutant/' + (program or 'unit_tests'), named.split('/')
 
 
 class Mutation:
@@ -123,17 +131,19 @@ class Workshop:
         os.makedirs(copy, exist_ok=True)
         bring_up_to_date(tree, copy)
 
-    def build(self, jobs=1):
+    def build(self, suites, jobs=1):
         compiler = 'ccache cc' if shutil.which('ccache') else 'cc'
         made = subprocess.run(
-            ['make', '-s', f'-j{jobs}', 'CFG=mutant', f'CC={compiler}', 'CUDA=0', 'CFLAGS=-g0', 'build/mutant/unit_tests'],
+            ['make', '-s', f'-j{jobs}', 'CFG=mutant', f'CC={compiler}', 'CUDA=0', 'CFLAGS=-g0',
+             *sorted({command_of(suite)[0] for suite in suites})],
             cwd=self.copy, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
         return made.returncode == 0, made.stdout.decode(errors='replace')
 
     def notices(self, suite):
         """Whether a suite fails, crashes or takes too long, and what it said."""
+        program, named = command_of(suite)
         with subprocess.Popen(
-                ['build/mutant/unit_tests'] + suite.split('/'), cwd=self.copy, env=self.environment,
+                [program] + named, cwd=self.copy, env=self.environment,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 start_new_session=True) as running:
             try:
@@ -142,7 +152,7 @@ class Workshop:
             except subprocess.TimeoutExpired:
                 kill_session(running.pid)
                 return True, 'ran out of time'
-        nothing_ran = said.splitlines()[-1:] == ['0 passed, 0 failed, 0 skipped']
+        nothing_ran = ''.join(said.splitlines()[-1:]).startswith('0 passed, 0 failed, ')
         return running.returncode != 0 or nothing_ran, said
 
     def attempt(self, mutation):
@@ -157,7 +167,7 @@ class Workshop:
         with open(path, 'wb') as file:
             file.write(mutated.encode())
         try:
-            built, said = self.build()
+            built, said = self.build(mutation.suites)
             if not built:
                 return 'does not compile', said
             for suite in mutation.suites:
@@ -169,9 +179,9 @@ class Workshop:
                 file.write(original)
 
 
-def check_unbroken(workshops, mutations):
+def check_unbroken(workshops, suites):
     """Without a mutation everything has to pass, or a failure would say nothing."""
-    for suite in sorted({s for m in mutations for s in m.suites}):
+    for suite in sorted(suites):
         began = time.monotonic()
         failed, said = workshops[0].notices(suite)
         for workshop in workshops:
@@ -186,12 +196,13 @@ def check_unbroken(workshops, mutations):
 def run_all(tree, mutations, jobs, limit):
     copies = [os.path.join(tree, 'build', 'mutants', str(k)) for k in range(jobs)]
     workshops = [Workshop(tree, copy, limit) for copy in copies]
+    suites = {s for m in mutations for s in m.suites}
     for workshop in workshops:
-        built, said = workshop.build(jobs)
+        built, said = workshop.build(suites, jobs)
         if not built:
             print(said + 'FAILED: the tree does not build')
             return 0, 1
-    if not check_unbroken(workshops, mutations):
+    if not check_unbroken(workshops, suites):
         return 0, 1
 
     todo, lock, counts = queue.SimpleQueue(), threading.Lock(), {'killed': 0}

@@ -135,12 +135,21 @@ static void expect_after(const after *a, const float *x, int n_row, int n)
                      1e-6 + form_least(a->of[i].out.form));
 }
 
+/* Rows of which the first is so small that its norm is a matter of eps. */
+static float *rows_from_small(int n_row, int n, double size)
+{
+    float *rows = random_floats((size_t)n_row * (size_t)n, size);
+    for (int i = 0; i < n; i++)
+        rows[i] *= (float)(1e-3 / size);
+    return rows;
+}
+
 static void check_add_norm(int n_row, int n)
 {
     if (!case_begin("add_norm: %d x %d", n_row, n))
         return;
     size_t all = (size_t)n_row * (size_t)n;
-    const float *x = random_floats(all, 3), *y = random_floats(all, 30), *w = weights(n);
+    const float *x = random_floats(all, 3), *y = rows_from_small(n_row, n, 30), *w = weights(n);
     float *dx = device_floats(x, all), *got = host_bytes(all * sizeof *got);
     double *want = norms_of(y, w, n_row, n, 1e-6);
     for (size_t i = 0; i < all; i++)
@@ -232,8 +241,8 @@ static void check_join(int n_row, int n, int n_encode)
     if (!case_begin("join: %d x %d, %d encoded", n_row, n, n_encode))
         return;
     size_t all = (size_t)n_row * (size_t)n, row = (size_t)n;
-    const float *x = random_floats(all, 3), *dense = random_floats(all, 30),
-                *experts = random_floats(all, 0.1);
+    const float *x = random_floats(all, 3), *dense = rows_from_small(n_row, n, 30),
+                *experts = rows_from_small(n_row, n, 0.1);
     const float *w_dense = weights(n), *w_experts = weights(n), *w = weights(n);
     float *dx = device_floats(x, all), *got = host_bytes(all * sizeof *got);
     double *want = norms_of(dense, w_dense, n_row, n, 1e-6),
@@ -663,6 +672,12 @@ void check_cuda_rows(void)
     check_many_alone(530, 104, 1);
     check_many_alone(514, 72, 9);  /* more choices than many rows' form takes, */
     check_many_alone(514, 100, 8); /* and no whole pieces */
+#ifdef EMULATED
+    emu_set_device(9, 0, 3); /* blocks with many rows each */
+    check_many_alone(517, 72, 8);
+    check_add_norm(515, 64);
+    emu_set_device(9, 0, 132);
+#endif
     check_join_choices(3, 2816, 8, DG_CUDA_BF16);
     check_join_choices(2, 68, 3, DG_CUDA_BF16);
     check_join_choices(2, 100, 9, DG_CUDA_F32);

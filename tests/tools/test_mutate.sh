@@ -78,6 +78,19 @@ the sum is a product
 - $1 + $2
 + $1 * $2
 END
+printf 'build/mutant/other: build/mutant/unit_tests\n\tcp $< $@\n' >>"$tree/Makefile"
+check "a suite of another program" outcome 0 "killed: src/sum.sh: the sum is a product (other:sums" <<'END'
+@ src/sum.sh: other:sums
+the sum is a product
+- $1 + $2
++ $1 * $2
+END
+check "one that has nothing to say" outcome 1 "FAILED: other:none does not pass as the code is" <<'END'
+@ src/sum.sh: other:none
+the sum is a product
+- $1 + $2
++ $1 * $2
+END
 check "the tree itself is left alone" grep -qF '$1 + $2' "$tree/src/sum.sh"
 check "every mutation of ours is listed" sh -c \
     'python3 tools/mutate.py --list | tail -n 1 | grep -qE "^([6-9][0-9]|[0-9]{3,}) mutations$"'

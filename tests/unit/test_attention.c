@@ -319,17 +319,19 @@ static void put_far_key(scene *s, int row, int position)
 
 START_TEST(scores_may_leap)
 {
-    enum { ROW = N_ROW - 5, AT = ATTENTION_RUN + 37 };
+    enum { ROW = N_ROW - 5 };
+    /* in either panel of two, its row in a tile that is full and in one that is not */
+    const int at_key = ATTENTION_RUN + 37 + _i / 2 * DG_PANEL, first = ROW - 2 - _i / 2 * 4;
     scene s, other;
     const shape of = long_shapes[_i];
     scene_open(&s, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags()}, of);
     scene_open(&other, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags()}, of);
-    put_far_key(&s, ROW, AT);
-    put_far_key(&other, ROW, AT);
-    attend(&s, ROW - 2, N_ROW);
-    for (int row = ROW - 2; row < N_ROW; row++)
+    put_far_key(&s, ROW, at_key);
+    put_far_key(&other, ROW, at_key);
+    attend(&s, first, N_ROW);
+    for (int row = first; row < N_ROW; row++)
         attend(&other, row, row + 1);
-    for (int row = ROW - 2; row < N_ROW; row++) {
+    for (int row = first; row < N_ROW; row++) {
         const size_t at = (size_t)(row * N_HEAD) * (size_t)of.head_dim;
         ck_assert_mem_eq(s.out + at, other.out + at,
                          (size_t)(N_HEAD * of.head_dim) * sizeof *s.out);
