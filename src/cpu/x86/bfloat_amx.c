@@ -210,7 +210,8 @@ INLINE void multiply_strip(const dg_bgemm_args *a, const strip *s, const bool ad
 {
     enum { PANEL_BYTES = DG_PANEL * sizeof(float) };
     const uint16_t *x = s->x;
-    const char *y_soon = s->y_soon, *y_end = y_soon + (y_soon ? ROWS * s->ldy : 0);
+    const char *y_soon = s->y_soon;
+    int y_left = y_soon ? ROWS : 0;
     asked ask = *soon;
     tile_zero(0);
     tile_zero(1);
@@ -225,7 +226,7 @@ INLINE void multiply_strip(const dg_bgemm_args *a, const strip *s, const bool ad
             tile_load_once(4, x, STEP_BYTES);
             tile_load(6, w, STEP_BYTES);
             ask_for_some(&ask);
-            for (int i = 0; i < 2 && y_soon < y_end; i++, y_soon += s->ldy) {
+            for (int i = 0; i < 2 && y_left > 0; i++, y_left--, y_soon += s->ldy) {
                 __builtin_prefetch(y_soon, 1, 3);
                 __builtin_prefetch(y_soon + PANEL_BYTES, 1, 3);
             }
