@@ -5,7 +5,8 @@
  * those packed before them, and the sums before those are scaled. A tile's sums leave it through
  * memory and can be loaded only when they have reached the cache; and while another thread works on
  * the same core, a tile is often loaded only when the last product with it is done. With other work
- * between them both are waited for less. */
+ * between them both are waited for less, and with four tiles in use instead of eight a shared core
+ * takes half of the time for tiles, though it loads a panel's anew for each tile of rows. */
 #include <string.h>
 #include "base/common.h"
 #include "cpu/byte_stream.h"
@@ -45,116 +46,100 @@ static void quantise(dg_qpair *out, int which, const float *x, int n_block)
 
 /* ---- turns ---- */
 
-/* Sums as tiles store them, of two tiles of rows and the columns of two halves of a panel. */
+/* Sums as tiles store them, of the rows of a turn and the columns of two halves of a panel. */
 typedef struct sums {
-    _Alignas(64) int32_t of[2][2][ROWS][DG_QCOLS];
+    _Alignas(64) int32_t of[2][2 * ROWS][DG_QCOLS];
 } sums;
 
-/* Sixteen rows, or all that there are; the last ones begin so early that they end with the last
- * row, and of what they give only rows from `first` on are new. */
-typedef struct unit {
-    const int8_t *x; /* the slice, in the first row */
-    const float *step;
-    int row, first;
-} unit;
+/* Rows that tiles sum together: one tile of them or two, which are as high as all tiles. The last
+ * tile begins so early that it ends with the last row; what it sums once more is the same. */
+typedef struct some_rows {
+    const int8_t *x[2]; /* the first slice of each tile's first row */
+    int n_tile, second; /* where the second tile's sums begin … */
+    int at, n;          /* … where those that are new do, and how many these are … */
+    const float *step;  /* … of rows with these steps … */
+    int row;            /* … from here on */
+} some_rows;
 
-/* Rows and a panel that tiles sum together, and what becomes of the sums. */
+/* A slice of a panel that meets the rows of a turn. */
 typedef struct work {
-    unit u[2];
-    int n_unit, n_row; /* rows of each unit; no unit: nothing to do */
-    size_t stride;     /* bytes from row to row */
+    const some_rows *rows; /* NULL: nothing to do */
     const dg_byte_panel *panel;
     sums *to;
-    int n_step;        /* tiles along k */
-    bool begins, ends; /* the first slice, the last one */
-    float *held;       /* [row][DG_BYTE_COLS] results between slices */
-    float *y;          /* where they go at last */
-    size_t ldy;
-    int n_col;
+    int c, k; /* first column, first value */
 } work;
 
-/* Tiles along k with every other part; all that they need is loaded first. */
-INLINE void sum_part(const work *w, int part)
+/* Tiles along k in turn with parts, one tile of rows behind the other. Few tiles are in use: see
+ * tiles_amx.h. */
+INLINE void sum_part(const work *w, size_t stride, int n_step, int part)
 {
-    const bool two = w->n_unit == 2;
-    const int step = part / 2;
-    const uint8_t *n = w->panel->n + BYTES * DG_QCOLS * step;
-    if (part == 0) {
+    const bool two = w->rows->n_tile == 2;
+    const int i = two ? part / 4 : 0, step = two ? part % 4 : part / 2;
+    if (!two && part % 2)
+        return;
+    if (step == 0) {
         tile_zero(0);
         tile_zero(1);
-        tile_zero(2);
-        tile_zero(3);
     }
-    if (part % 2 == 0 && step < w->n_step) {
+    if (step < n_step) {
+        const uint8_t *n = w->panel->n + BYTES * DG_QCOLS * step;
+        tile_load(4, w->rows->x[i] + w->k + BYTES * step, stride);
         tile_load(6, n, 64);
-        tile_load(7, n + DG_QSLICE * DG_QCOLS, 64);
-        tile_load(4, w->u[0].x + BYTES * step, w->stride);
-        if (two)
-            tile_load(5, w->u[1].x + BYTES * step, w->stride);
         tile_dot_signed(0, 4, 6);
-        tile_dot_signed(1, 4, 7);
-        if (two) {
-            tile_dot_signed(2, 5, 6);
-            tile_dot_signed(3, 5, 7);
-        }
+        tile_load(6, n + DG_QSLICE * DG_QCOLS, 64);
+        tile_dot_signed(1, 4, 6);
     }
-    if (part == PARTS - 1) {
-        tile_store(0, w->to->of[0][0], 64);
-        tile_store(1, w->to->of[0][1], 64);
-        if (two) {
-            tile_store(2, w->to->of[1][0], 64);
-            tile_store(3, w->to->of[1][1], 64);
-        }
+    if (step == 3) {
+        const int at = i ? w->rows->second : 0;
+        tile_store(0, w->to->of[0][at], 64);
+        tile_store(1, w->to->of[1][at], 64);
     }
 }
 
-/* Sums of rows [r, end) of unit u to results; `begins`, `ends`: as in w, constants. */
-INLINE void scale_some(const work *w, int u, int r, int end, const bool begins, const bool ends)
+/* Part `part` of the sums to results; `begins`, `ends`: the first slice, the last one. */
+INLINE void scale_some(const dg_byte_args *a, const work *w, size_t stride, int part,
+                       const bool begins, const bool ends)
 {
-    const unit *t = &w->u[u];
+    const some_rows *rows = w->rows;
+    const int first = part * rows->n / PARTS, end = (part + 1) * rows->n / PARTS;
     const f16v step[2] = {f16v_load(w->panel->step), f16v_load(w->panel->step + DG_QCOLS)};
-    const int n_col[2] = {dg_min(w->n_col, DG_QCOLS),
-                          dg_max(0, dg_min(w->n_col - DG_QCOLS, DG_QCOLS))};
-    const int8_t *x = (const int8_t *)t->step + (size_t)r * w->stride;
-    float *held = w->held + (t->row + r) * DG_BYTE_COLS, *y = w->y + (size_t)(t->row + r) * w->ldy;
-    for (; r < end; r++, x += w->stride, held += DG_BYTE_COLS, y += w->ldy) {
+    const int n_col = a->n_col - w->c;
+    const int32_t *sum = w->to->of[0][rows->at + first];
+    const int8_t *x = (const int8_t *)(rows->step + w->k / DG_QSLICE) + (size_t)first * stride;
+    float *held = a->sums + (rows->row + first) * DG_BYTE_COLS,
+          *y = a->y + w->c + (size_t)(rows->row + first) * a->ldy;
+    for (int r = first; r < end; r++) {
         const f16v by = f16v_set(*(const float *)x);
         UNROLL
         for (int i = 0; i < 2; i++) {
-            const f16v s = f16v_mul(f16v_of_i32(v64_load(w->to->of[u][i][r])), step[i]),
+            const f16v s = f16v_mul(f16v_of_i32(v64_load(sum + i * 2 * ROWS * DG_QCOLS)), step[i]),
                        all = f16v_fma(s, by, begins ? f16v_zero() : f16v_load(held + i * DG_QCOLS));
             if (!ends)
                 f16v_store(held + i * DG_QCOLS, all);
-            else if (n_col[1] == DG_QCOLS)
+            else if (n_col >= DG_BYTE_COLS)
                 f16v_store(y + i * DG_QCOLS, all);
             else
-                f16v_store_first(y + i * DG_QCOLS, all, n_col[i]);
+                f16v_store_first(y + i * DG_QCOLS, all,
+                                 dg_max(0, dg_min(n_col - i * DG_QCOLS, DG_QCOLS)));
         }
+        sum += DG_QCOLS;
+        x += stride;
+        held += DG_BYTE_COLS;
+        y += a->ldy;
     }
 }
 
-/* Part `part` of it: of two units one after the other. */
-INLINE void scale_part(const work *w, int part)
+INLINE void scale_part(const dg_byte_args *a, const work *w, size_t stride, int part)
 {
-    const int n = w->n_unit * ROWS / PARTS, at = part * n, u = at / ROWS,
-              r = dg_max(at % ROWS, w->u[u].first), end = dg_min(at % ROWS + n, w->n_row);
-    if (!w->begins && !w->ends)
-        scale_some(w, u, r, end, false, false);
-    else if (w->begins && w->ends)
-        scale_some(w, u, r, end, true, true);
-    else if (w->begins)
-        scale_some(w, u, r, end, true, false);
+    const bool begins = w->k == 0, ends = w->k + DG_QSLICE >= a->n_in;
+    if (!begins && !ends)
+        scale_some(a, w, stride, part, false, false);
+    else if (begins && ends)
+        scale_some(a, w, stride, part, true, true);
+    else if (begins)
+        scale_some(a, w, stride, part, true, false);
     else
-        scale_some(w, u, r, end, false, true);
-}
-
-/* Part `part` of what tiles do, and of scaling what they did before. */
-INLINE void do_part(const work *now, const work *before, int part)
-{
-    if (now->n_unit)
-        sum_part(now, part);
-    if (before->n_unit)
-        scale_part(before, part);
+        scale_some(a, w, stride, part, false, true);
 }
 
 /* ---- the product ---- */
@@ -199,16 +184,25 @@ INLINE void begin_packing(packing p[2], few_columns few[2], const dg_byte_args *
     }
 }
 
-/* Tiles [first, first + n) of rows, of the slice at k. */
-INLINE void set_units(work *w, const dg_byte_args *a, int k, int first, int n, size_t room)
+/* The rows, in turns of two tiles; returns how many. */
+INLINE int set_turns(some_rows *out, const dg_byte_args *a, int tile_rows, size_t stride)
 {
-    w->n_unit = n;
-    for (int i = 0; i < n; i++) {
-        const int begin = (first + i) * ROWS, row = dg_max(0, dg_min(begin, a->n_row - ROWS));
-        dg_qpair *x = (dg_qpair *)a->x + (size_t)(a->first_row + row) * room;
-        w->u[i] = (unit){(const int8_t *)x + k, dg_byte_steps(x, a->n_in) + k / DG_QSLICE, row,
-                         begin - row};
+    const int8_t *x = (const int8_t *)a->x + (size_t)a->first_row * stride;
+    int n = 0;
+    for (int row = 0; row < a->n_row; row += 2 * tile_rows, n++) {
+        some_rows *t = &out[n];
+        const int last = a->n_row - tile_rows, first = dg_min(row, last),
+                  second = dg_min(row + tile_rows, last);
+        *t = (some_rows){.n_tile = second > first ? 2 : 1,
+                         .second = second - first,
+                         .at = row - first,
+                         .n = dg_min(a->n_row - row, 2 * tile_rows),
+                         .row = row};
+        t->x[0] = x + (size_t)first * stride;
+        t->x[1] = x + (size_t)second * stride;
+        t->step = dg_byte_steps((dg_qpair *)(x + (size_t)row * stride), a->n_in);
     }
+    return n;
 }
 
 /* Asks for an eighth of a slice of the columns from p.c on, which are packed soon. */
@@ -228,18 +222,20 @@ INLINE void fetch_slice(const dg_byte_args *a, place p, size_t slice_bytes, int 
 INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, const int most,
                      dg_numbers_fn *row)
 {
-    const int n_tile = dg_ceil_div(a->n_row, ROWS), n_turn = dg_ceil_div(n_tile, 2),
-              n_slice = dg_ceil_div(a->n_in, DG_QSLICE),
-              n_place = n_slice * dg_ceil_div(a->n_col, DG_BYTE_COLS);
-    const size_t room = dg_qrow_room(a->n_in, DG_QWAY_BYTES);
+    const int n_slice = dg_ceil_div(a->n_in, DG_QSLICE),
+              n_place = n_slice * dg_ceil_div(a->n_col, DG_BYTE_COLS),
+              tile_rows = dg_ceil_div(a->n_row, dg_ceil_div(a->n_row, ROWS));
+    const size_t stride = dg_qrow_room(a->n_in, DG_QWAY_BYTES) * sizeof *a->x;
     const size_t slice_bytes = dg_dtype_bytes((dg_dtype)a->type, DG_QSLICE);
+    some_rows turn[DG_BYTE_ROWS / (2 * ROWS) + 1];
+    const int n_turn = set_turns(turn, a, tile_rows, stride);
     sums kept[2];
-    work turn[2] = {{.n_unit = 0}, {.n_unit = 0}};
-    packing p[2] = {{.stride = 0}, {.stride = 0}};
+    work before = {.rows = NULL};
+    packing p[2];
     few_columns few[2];
     place at = {0, 0};
     int which = 0;
-    tiles_begin(dg_min(a->n_row, ROWS), BYTES);
+    tiles_begin(tile_rows, BYTES);
     for (int part = 0; part < 2 * PARTS && !a->asked; part++)
         fetch_slice(a, (place){0, part / PARTS * DG_QSLICE}, slice_bytes, part % PARTS);
     dg_byte_stream soon = {NULL, NULL, 0};
@@ -249,7 +245,7 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
             pack_part(&p[i], part, kind, up, most, row);
     for (int i = 0; i < n_place; i++) {
         const place here = at;
-        const int n_value = p[0].n_block * DG_QBLOCK;
+        const int n_step = dg_ceil_div(p[0].n_block * DG_QBLOCK, BYTES);
         const bool more = i + 1 < n_place;
         at = next_place(a, at);
         if (here.k == 0)
@@ -257,24 +253,13 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
         if (more)
             begin_packing(p, few, a, at, slice_bytes, a->panel + (i + 1) % DG_BYTE_PANELS);
         for (int t = 0; t < n_turn; t++, which = !which) {
-            work *now = &turn[which];
-            *now = (work){
-                .n_row = dg_min(ROWS, a->n_row),
-                .stride = room * sizeof *a->x,
-                .panel = a->panel + i % DG_BYTE_PANELS,
-                .to = &kept[which],
-                .n_step = dg_ceil_div(n_value, BYTES),
-                .begins = here.k == 0,
-                .ends = here.k + DG_QSLICE >= a->n_in,
-                .held = a->sums,
-                .y = a->y + here.c,
-                .ldy = a->ldy,
-                .n_col = a->n_col - here.c,
-            };
-            set_units(now, a, here.k, 2 * t, dg_min(2, n_tile - 2 * t), room);
+            const work now = {&turn[t], a->panel + i % DG_BYTE_PANELS, &kept[which], here.c,
+                              here.k};
             const int from = PARTS * t / n_turn, end = PARTS * (t + 1) / n_turn;
             for (int part = 0; part < PARTS; part++) {
-                do_part(now, &turn[!which], part);
+                sum_part(&now, stride, n_step, part);
+                if (before.rows)
+                    scale_part(a, &before, stride, part);
                 if (part < from || part >= end)
                     continue;
                 for (int h = 0; h < 2 && more; h++)
@@ -283,11 +268,11 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
                 if (at.c == 0 && !a->asked)
                     fetch_slice(a, (place){0, at.k + DG_QSLICE}, slice_bytes, part);
             }
+            before = now;
         }
     }
-    turn[which].n_unit = 0;
     for (int part = 0; part < PARTS; part++)
-        do_part(&turn[which], &turn[!which], part);
+        scale_part(a, &before, stride, part);
     tiles_end();
 }
 
