@@ -470,13 +470,12 @@ static __device__ __forceinline__ void stream_items(const stream_launch &all)
     } else {
         warpgroup_more_registers<CONSUMER_REGISTERS>();
         dg_grid_wait();
-        if (!is_there<D> && all.job[0].before_down) /* its blocks then take the places of those that
-                                                       are done */
-            dg_grid_launch_next();
+        /* Here and not at the end, where lanes without work come without having waited. The next
+         * kernel's blocks take the places of those that are done. */
+        dg_grid_launch_next();
         if (warp < CONSUMERS)
             consume<G, D, NT_MAX>(ring, all);
     }
-    dg_grid_launch_next();
 }
 
 template <class G, class D, int NT_MAX>
