@@ -31,12 +31,14 @@ static inline bool dg_launches_early(void)
 
 /* DG_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments ...) gives a cudaError_t. More
  * than 48 KB of shared memory has to be asked for; that is a table in the driver's host memory, not
- * work on the stream. On sm_90 and later a kernel begins while the one before it ends and goes as
- * far as its dg_grid_wait; before that it touches nothing that a kernel writes, and each of its
- * blocks comes to one, so that whoever follows finds all that went before. DG_LAUNCH_IF(early, ...)
- * launches without that when it is the first that follows another stream's work. Such kernels all
- * ask for as much shared memory as there is: an SM changes its share only when it is empty, and a
- * small kernel finds no room beside a large one that was given just what it needs. */
+ * work on the stream. On sm_90 and later a kernel begins while the one before it ends. Some thread
+ * of each launch waits (dg_grid_wait) before its block lets others begin (dg_grid_launch_next, or
+ * its end), so that a kernel finds from the start what those before the last one wrote; what the
+ * last one writes, and what it reads, is touched by none but threads that have waited. A block that
+ * has nothing to do may end without it. DG_LAUNCH_IF(early, ...) launches without that when it is
+ * the first that follows another stream's work. Such kernels all ask for as much shared memory as
+ * there is: an SM changes its share only when it is empty, and a small kernel finds no room beside
+ * a large one that was given just what it needs. */
 template <typename... P, typename... A>
 static inline cudaError_t dg_launch(bool may_be_early, void (*kernel)(P...), dim3 grid, dim3 block,
                                     size_t shared_bytes, cudaStream_t stream, A... args)
@@ -392,7 +394,7 @@ static __device__ __forceinline__ void dg_bar_arrive(int id, int n_thread)
 
 /* ---- programmatic dependent launch: nothing where it is not used ---- */
 
-/* At the begin of every kernel: what the kernels before it wrote is there. */
+/* Before a thread touches what the kernel before writes or reads: all of that is done then. */
 static __device__ __forceinline__ void dg_grid_wait(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -400,7 +402,8 @@ static __device__ __forceinline__ void dg_grid_wait(void)
 #endif
 }
 
-/* The next kernel may begin to start; never before the own dg_grid_wait. */
+/* The next kernel may begin as soon as a thread of each block has come here, or the block to its
+ * end; behind the own dg_grid_wait, but for narrow_gated (cuda_routes.cu), which says why. */
 static __device__ __forceinline__ void dg_grid_launch_next(void)
 {
 #if __CUDA_ARCH__ >= 900

@@ -245,6 +245,9 @@ cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job, const dg_
 
 /* ---- h as bytes ---- */
 
+/* Who lets the next kernel begin has not waited yet. That is safe here: the blocks of the kernel
+ * before, gate and up or what adapters add to them, have waited before they let this one begin, so
+ * that what down reads early, pieces and weights, is there. */
 static __global__ void __launch_bounds__(NARROW_THREADS) narrow_gated(dg_byte_blocks rows)
 {
     dg_grid_launch_next();
