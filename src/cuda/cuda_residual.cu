@@ -145,8 +145,8 @@ static __device__ __forceinline__ row<4, PER> sum_choices(const dg_cuda_choices 
         for (int j = 0; j < AT_ONCE; j++)
 #pragma unroll
             for (int p = 0; p < PER; p++)
-                if (first_of<4>() + p * PIECE<4> < n)
-                    v[j][p] = stored_four<FORM>::at(now.begin[j] + p * PIECE<4> * SIZE);
+                if (first_of<4>() + p * PIECE_STEP<4> < n)
+                    v[j][p] = stored_four<FORM>::at(now.begin[j] + p * PIECE_STEP<4> * SIZE);
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) {
             if (first + j >= c.n_used)
@@ -266,7 +266,7 @@ extern "C" cudaError_t dg_cuda_join(cudaStream_t stream, const dg_cuda_join_args
         return cudaErrorInvalidValue;
     if (a->choices.place && a->choices.in.form == DG_CUDA_F32)
         return DG_LAUNCH((join_rows<4, 3, DG_CUDA_F32>), a->n_row, N_THREAD, 0, stream, *a);
-    if (a->choices.place && a->choices.n_used <= JOIN_MANY && a->choices.in.ld % 8 == 0 &&
+    if (a->choices.place && a->choices.n_used <= JOIN_CHOICES && a->choices.in.ld % 8 == 0 &&
         aligned(a->choices.in.data) && dg_cuda_rows_are_many(a->n_row, a->n))
         return dg_cuda_join_many(stream, a);
     if (a->choices.place)

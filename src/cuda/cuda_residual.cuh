@@ -9,9 +9,9 @@ template <int V, int PER> struct row {
     values<V> at[PER];
 };
 
-/* Where a thread's pieces begin: they lie PIECE values apart, and those that begin in front of n
- * are there. Addresses that differ by a constant take no instructions. */
-template <int V> static constexpr int PIECE = N_THREAD *V;
+/* Where a thread's pieces begin: from one to the next are PIECE_STEP values, and those that begin
+ * in front of n are there. Addresses that differ by a constant take no instructions. */
+template <int V> static constexpr int PIECE_STEP = N_THREAD *V;
 
 template <int V> static __device__ __forceinline__ int first_of(void)
 {
@@ -25,8 +25,8 @@ static __device__ __forceinline__ row<V, PER> load_row(const float *x, int n)
     x += first_of<V>();
 #pragma unroll
     for (int j = 0; j < PER; j++)
-        if (first_of<V>() + j * PIECE<V> < n)
-            out.at[j] = load<V>(x + j * PIECE<V>);
+        if (first_of<V>() + j * PIECE_STEP<V> < n)
+            out.at[j] = load<V>(x + j * PIECE_STEP<V>);
     return out;
 }
 
@@ -39,13 +39,13 @@ static __device__ __forceinline__ row<V, PER> load_row_early(const float *x, int
     x += first_of<V>();
 #pragma unroll
     for (int j = 0; j < PER; j++) {
-        if (first_of<V>() + j * PIECE<V> >= n)
+        if (first_of<V>() + j * PIECE_STEP<V> >= n)
             continue;
         if constexpr (V == 4) {
-            float4 f = __ldcg((const float4 *)(x + j * PIECE<V>));
+            float4 f = __ldcg((const float4 *)(x + j * PIECE_STEP<V>));
             out.at[j] = {f.x, f.y, f.z, f.w};
         } else
-            out.at[j].v[0] = __ldcg(x + j * PIECE<V>);
+            out.at[j].v[0] = __ldcg(x + j * PIECE_STEP<V>);
     }
     return out;
 }
@@ -56,8 +56,8 @@ static __device__ __forceinline__ void store_row(float *x, const row<V, PER> &r,
     x += first_of<V>();
 #pragma unroll
     for (int j = 0; j < PER; j++)
-        if (first_of<V>() + j * PIECE<V> < n)
-            store<V>(x + j * PIECE<V>, r.at[j]);
+        if (first_of<V>() + j * PIECE_STEP<V> < n)
+            store<V>(x + j * PIECE_STEP<V>, r.at[j]);
 }
 
 template <int V, int PER> static __device__ __forceinline__ float squares_of(const row<V, PER> &r)
@@ -106,7 +106,7 @@ static __device__ __forceinline__ weight_row<V, PER> sure_weight_of(const float 
 template <int V, int PER>
 static __device__ __forceinline__ values<V> weight_at(const weight_row<V, PER> &w, int j, int n)
 {
-    int i = first_of<V>() + j * PIECE<V>;
+    int i = first_of<V>() + j * PIECE_STEP<V>;
     if constexpr (weight_row<V, PER>::EARLY)
         return w.kept.at[j];
     else
@@ -136,14 +136,14 @@ static __device__ __forceinline__ void store_norm_bytes(const row<V, PER> &r,
     int most = 0;
 #pragma unroll
     for (int j = 0; j < PER; j++)
-        if (first_of<V>() + j * PIECE<V> < n)
+        if (first_of<V>() + j * PIECE_STEP<V> < n)
             most = max(most, most_of<V>(normed_at<V, PER>(r, w, j, n, factor)));
     float of_row = dg_fp8_factor(block_most(most, part)), per = 1 / of_row;
     unsigned char *to = bytes + first_of<V>();
 #pragma unroll
     for (int j = 0; j < PER; j++)
-        if (first_of<V>() + j * PIECE<V> < n)
-            store_bytes<V>(to, j * PIECE<V>, normed_at<V, PER>(r, w, j, n, factor), per);
+        if (first_of<V>() + j * PIECE_STEP<V> < n)
+            store_bytes<V>(to, j * PIECE_STEP<V>, normed_at<V, PER>(r, w, j, n, factor), per);
     for (int i = n + (int)threadIdx.x * V; i < out.ld; i += N_THREAD * V)
         store_bytes<V>(bytes, i, values<V>{}, 1);
     if (threadIdx.x == 0)
@@ -161,9 +161,9 @@ static __device__ __forceinline__ void store_norm(const row<V, PER> &r, const dg
                                    : (void *)((uint16_t *)out.data + begin);
 #pragma unroll
     for (int j = 0; j < PER; j++)
-        if (first_of<V>() + j * PIECE<V> < n)
-            store_form<V>(FORM, to, j * PIECE<V>, normed_at<V, PER>(r, w, j, n, factor));
-    for (int i = n; first_of<V>() + i < out.ld; i += PIECE<V>)
+        if (first_of<V>() + j * PIECE_STEP<V> < n)
+            store_form<V>(FORM, to, j * PIECE_STEP<V>, normed_at<V, PER>(r, w, j, n, factor));
+    for (int i = n; first_of<V>() + i < out.ld; i += PIECE_STEP<V>)
         store_form<V>(FORM, to, (size_t)i, values<V>{});
 }
 
@@ -254,8 +254,8 @@ static __device__ __forceinline__ void join_stream(row<V, PER> *x, const row<V, 
 
 /* ---- many rows (cuda_residual_many.cu) ---- */
 
-/* Choices of a row at most. */
-enum { JOIN_MANY = 8 };
+/* Choices of a row at most: a warp copies each. */
+enum { JOIN_CHOICES = 8 };
 
 /* Whether rows of n values are many, and the device has room for them. */
 bool dg_cuda_rows_are_many(int n_row, int n);

@@ -3,7 +3,8 @@
  * are made. The bits are those of a block a row (cuda_residual.cu). */
 #include "cuda/cuda_residual.cuh"
 
-enum { PER = 3, MANY_ROWS = 512 };
+/* Pieces of a row that a thread has, and from how many rows on they are many. */
+enum { PER = 3, MANY_FROM = 512 };
 
 /* Rows of floats, of which a thread copies what it needs itself, and choices of an expert's values,
  * of which it copies what others need: 8 bytes would not go past the first-level cache, which is
@@ -25,7 +26,7 @@ template <int N_FLOAT, int N_CHOICE> struct row_place {
 };
 
 /* Where a thread's piece of a row begins. */
-static __device__ __forceinline__ int begin_of(int piece)
+static __device__ __forceinline__ int begin_of_piece(int piece)
 {
     return ((int)threadIdx.x + piece * N_THREAD) * 4;
 }
@@ -35,8 +36,8 @@ static __device__ __forceinline__ void ask_floats(const PLACE &to, int which, co
 {
 #pragma unroll
     for (int j = 0; j < PER; j++)
-        if (begin_of(j) < n)
-            dg_cp_async16(to.floats(which, j), x + begin_of(j));
+        if (begin_of_piece(j) < n)
+            dg_cp_async16(to.floats(which, j), x + begin_of_piece(j));
 }
 
 template <class PLACE>
@@ -45,7 +46,7 @@ static __device__ __forceinline__ row<4, PER> take_floats(const PLACE &from, int
     row<4, PER> out = {};
 #pragma unroll
     for (int j = 0; j < PER; j++)
-        if (begin_of(j) < n) {
+        if (begin_of_piece(j) < n) {
             float4 f = *from.floats(which, j);
             out.at[j] = {f.x, f.y, f.z, f.w};
         }
@@ -101,22 +102,24 @@ static __global__ void __launch_bounds__(N_THREAD, ADD_BLOCKS) add_many(dg_cuda_
 /* ---- the end of a layer ---- */
 
 enum { JOIN_BLOCKS = 2 }; /* of a multiprocessor */
-typedef row_place<2, JOIN_MANY> join_place;
+typedef row_place<2, JOIN_CHOICES> join_place;
+
+static_assert((int)JOIN_CHOICES <= (int)N_WARP, "a choice has a warp that copies it");
 
 /* A warp copies the values of one choice. */
 static __device__ __forceinline__ void ask_choice(const join_place &to, const dg_cuda_choices &c,
                                                   int32_t place, int n)
 {
-    constexpr int PIECE = 8, PIECES = PER * 4 * N_THREAD / (32 * PIECE);
-    const int warp = (int)threadIdx.x / 32, begin = (int)threadIdx.x % 32 * PIECE;
+    constexpr int EACH = 8, TURNS = PER * 4 * N_THREAD / (32 * EACH); /* EACH: 16 bytes a lane */
+    const int warp = (int)threadIdx.x / 32, begin = (int)threadIdx.x % 32 * EACH;
     const uint16_t *values = (const uint16_t *)c.in.data + (size_t)place * (size_t)c.in.ld + begin;
     unsigned char *mine = to.choice(warp) + begin * 2;
     if (warp >= c.n_used)
         return;
 #pragma unroll
-    for (int i = 0; i < PIECES; i++)
-        if (begin + i * 32 * PIECE < n)
-            dg_cp_async16(mine + i * 64 * PIECE, values + i * 32 * PIECE);
+    for (int i = 0; i < TURNS; i++)
+        if (begin + i * 32 * EACH < n)
+            dg_cp_async16(mine + i * 64 * EACH, values + i * 32 * EACH);
 }
 
 /* The sum over a row's choices in their order; lane j has the weight of choice j. */
@@ -127,10 +130,10 @@ static __device__ __forceinline__ row<4, PER> take_choices(const join_place &fro
 #pragma unroll 1
     for (int j = 0; j < n_used; j++) {
         const float by = __shfl_sync(DG_ALL_LANES, weight, j);
-        const unsigned char *choice = from.choice(j) + begin_of(0) * 2;
+        const unsigned char *choice = from.choice(j) + begin_of_piece(0) * 2;
 #pragma unroll
         for (int p = 0; p < PER; p++) {
-            if (begin_of(p) >= n)
+            if (begin_of_piece(p) >= n)
                 continue;
             uint2 bits = *(const uint2 *)(choice + p * N_THREAD * 8);
             float value[4] = {dg_bf16_low(bits.x), dg_bf16_high(bits.x), dg_bf16_low(bits.y),
@@ -211,7 +214,7 @@ static_assert((int)JOIN_BYTES <= (int)ADD_BYTES, "what is asked for below");
 bool dg_cuda_rows_are_many(int n_row, int n)
 {
     int device = 0, room = 0;
-    return n_row >= MANY_ROWS && n % 8 == 0 && n <= PER * 4 * N_THREAD && !cudaGetDevice(&device) &&
+    return n_row >= MANY_FROM && n % 8 == 0 && n <= PER * 4 * N_THREAD && !cudaGetDevice(&device) &&
            !cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) &&
            room >= ADD_BYTES + 1024;
 }
