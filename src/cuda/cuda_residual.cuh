@@ -216,9 +216,9 @@ template <int V, int PER>
 static __device__ __forceinline__ join_weights<V, PER> join_weights_of(const dg_cuda_join_args &a)
 {
     return join_weights<V, PER>{
-        weight_of<V, PER>(a.w_dense, a.n),
-        weight_of<V, PER>(a.w_experts, a.n),
-        weight_of<V, PER>(a.w, a.n),
+        sure_weight_of<V, PER>(a.w_dense, a.n),
+        sure_weight_of<V, PER>(a.w_experts, a.n),
+        sure_weight_of<V, PER>(a.w, a.n),
         {weight_of<V, PER>(a.next[0].w, a.n), weight_of<V, PER>(a.next[1].w, a.n)}};
 }
 
