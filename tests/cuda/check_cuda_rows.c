@@ -1,5 +1,6 @@
 /* cuda_rows.cu against sums in double. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "cuda/cuda_check.h"
 #include "cuda/cuda_words.h"
@@ -309,6 +310,24 @@ static dg_cuda_choices make_choices(float *sum, int n_row, int n, int n_used, dg
                              n_used};
 }
 
+/* The norms of rows from `first` on, all with the weight of w. */
+static void next_from(dg_cuda_next next[2], const after *a, const after *w, int first)
+{
+    for (int i = 0; i < 2; i++)
+        next[i] = (dg_cuda_next){dg_cuda_rows_from(a->of[i].out, first), w->of[0].w};
+}
+
+/* The same bits of both norms. */
+static void expect_same_norms(const char *behind, const after a[2], int n_row, int n)
+{
+    char what[64];
+    for (int i = 0; i < 2; i++) {
+        snprintf(what, sizeof what, "%s norm behind %s", i ? "the second" : "the first", behind);
+        expect_same(what, rows_read(a[0].of[i].out, n_row, n), rows_read(a[1].of[i].out, n_row, n),
+                    (size_t)n_row * (size_t)n * sizeof(float));
+    }
+}
+
 /* Both ends of a layer with many rows: rows have the bits that they have among few. */
 static void check_many_alone(int n_row, int n, int n_used)
 {
@@ -320,22 +339,20 @@ static void check_many_alone(int n_row, int n, int n_used)
     const float *start = random_floats(all, 3), *w[3] = {weights(n), weights(n), weights(n)};
     dg_cuda_choices choices = make_choices(sum, n_row, n, n_used, DG_CUDA_BF16);
     const float *dense = device_floats(random_floats(all, 30), all);
-    after next[2] = {make_after(n_row, n), make_after(n_row, n)};
+    after added[2] = {make_after(n_row, n), make_after(n_row, n)},
+          joined[2] = {make_after(n_row, n), make_after(n_row, n)};
     for (int few = 0; few < 2; few++) {
         float *x = device_floats(start, all);
         for (int first = 0; first < n_row; first += few ? FEW : n_row) {
             int now = few && n_row - first > FEW ? FEW : n_row - first;
             size_t at = (size_t)first * row;
-            dg_cuda_next to[2] = {next[few].of[0], next[few].of[1]};
-            to[1].w = to[0].w = next[0].of[0].w;
-            for (int i = 0; i < 2; i++)
-                to[i].out = dg_cuda_rows_from(to[i].out, first);
             dg_cuda_add_args add = {.x = x + at,
                                     .y = dense + at,
                                     .w = device_floats(w[0], row),
                                     .n_row = now,
                                     .n = n,
                                     .eps = 1e-6f};
+            next_from(add.next, &added[few], &added[0], first);
             launched(dg_cuda_add_norm(NULL, &add));
             dg_cuda_join_args join = {.x = x + at,
                                       .dense = dense + at,
@@ -344,12 +361,12 @@ static void check_many_alone(int n_row, int n, int n_used)
                                       .w = device_floats(w[2], row),
                                       .n_row = now,
                                       .n = n,
-                                      .n_encode = few ? (first == 0 ? 3 : 0) : 3,
+                                      .n_encode = first == 0 ? 3 : 0,
                                       .eps = 1e-6f,
                                       .scalar_encode = 0.5f,
                                       .scalar_canvas = 0.75f,
-                                      .next = {to[0], to[1]},
                                       .choices = choices};
+            next_from(join.next, &joined[few], &joined[0], first);
             join.choices.place += (size_t)first * (size_t)n_used;
             join.choices.weight += (size_t)first * (size_t)n_used;
             launched(dg_cuda_join(NULL, &join));
@@ -358,9 +375,8 @@ static void check_many_alone(int n_row, int n, int n_used)
         device_read(got[few], x, all * sizeof *got[few]);
     }
     expect_same("x", got[0], got[1], all * sizeof *got[0]);
-    for (int i = 0; i < 2; i++)
-        expect_same(i ? "the second norm" : "the norm", rows_read(next[0].of[i].out, n_row, n),
-                    rows_read(next[1].of[i].out, n_row, n), all * sizeof(float));
+    expect_same_norms("add", added, n_row, n);
+    expect_same_norms("join", joined, n_row, n);
     case_end();
 }
 
