@@ -279,7 +279,7 @@ typedef struct dg_cuda_next {
     const float *w;
 } dg_cuda_next;
 
-/* ---- into the residual stream (cuda_residual.cu) ---- */
+/* ---- into the residual stream (cuda_residual.cu, of many rows cuda_residual_many.cu) ---- */
 
 /* x[r] += RMSNorm(y[r]) * w, and up to two norms of the new x. The launch before may write y, not
  * x: x is asked for while that one ends. */
