@@ -57,8 +57,8 @@ typedef void dg_bgemm_fn(const dg_bgemm_args *a);
 /* A product, without `add` and of whole pairs of panels, whose results are scores that become
  * shares as soon as they are there: those of row r against top[r] go to where row r of an x with an
  * ldx of n_col has its numbers. The bits are those of gemm(), shares() and place(); y is not looked
- * at. False where a score is more than `slack` above its row's top: shares are of no use then.
- * Their sums come with the product that spends them. */
+ * at. False where a score is more than `slack` above its row's top, the difference being rounded to
+ * a float: shares are of no use then. Their sums come with the product that spends them. */
 typedef bool dg_bsoften_fn(const dg_bgemm_args *a, uint16_t *share, const float *top);
 
 /* The largest of n numbers; -infinity where all are NaN. */

@@ -87,7 +87,8 @@ void dg_cpu_runs_soften(dg_cpu_lines *l, const dg_cpu_run *run, int line, int lo
     memset(share + hi, 0, (size_t)(padded - hi) * sizeof *share);
     if (lo < hi) {
         const float top = b->largest(score + lo, hi - lo), before = l->max[line];
-        if (top > before + b->slack) {
+        /* the difference, as soften() has it: sums of both are rounded otherwise */
+        if (top - before > b->slack) {
             l->max[line] = top;
             raise_line(l, line, before);
         }

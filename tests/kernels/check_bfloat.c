@@ -279,6 +279,53 @@ static void check_softening(check *c, int n_row, int n_k, int n_pair)
     check_release(c);
 }
 
+/* One row of scores, whose columns are pairs of numbers, against top: what soften() says of it. The
+ * other columns' scores are `top`. */
+static bool soften_one(check *c, float top, const float (*column)[2], const int *at, int n)
+{
+    enum { N_K = 2, N_COL = 2 * DG_PANEL };
+    const dg_bkernels *b = c->opt->b;
+    product p = {
+        .n_row = 1, .n_k = N_K, .n_col = N_COL, .ldx = b->step, .ldw = N_K, .part_k = b->step};
+    uint16_t *x = check_bytes(c, (size_t)b->step * sizeof *x), *w = numbers(c, N_COL * N_K);
+    memset(x, 0, (size_t)b->step * sizeof *x);
+    c->ref->narrow[DG_BF16](x, (const float[]){1, 1}, N_K);
+    for (int i = 0; i < N_COL; i++)
+        c->ref->narrow[DG_BF16](w + i * N_K, (const float[]){top, 0}, N_K);
+    for (int i = 0; i < n; i++)
+        c->ref->narrow[DG_BF16](w + at[i] * N_K, column[i], N_K);
+    p.x = x;
+    p.w = w;
+    const uint16_t *part = panels(c, &p, 0, 0, N_COL);
+    uint16_t *share = check_bytes(c, (size_t)(b->rows * N_COL) * sizeof *share);
+    return b->soften(
+        &(dg_bgemm_args){
+            .x = placed(c, &p),
+            .part = &part,
+            .ldx = (size_t)p.ldx,
+            .next = (size_t)(p.part_k * DG_PANEL),
+            .n_row = 1,
+            .n_k = N_K,
+            .part_k = p.part_k,
+            .n_col = N_COL,
+        },
+        share, &top);
+}
+
+/* A score that is as far above its row's top as it may be, when the difference is a float: the sum
+ * of top and slack is below it. */
+static void check_edge(check *c)
+{
+    const float score = -36, top = score - c->opt->b->slack;
+    for (int at = 0; at < 2 * DG_PANEL; at += 7) {
+        if (!soften_one(c, top, &(const float[2]){score, 0x1p-18f}, &at, 1))
+            check_fail(c, "a score in column %d is at the edge, not beyond it", at);
+        if (soften_one(c, top, &(const float[2]){score, 0x1p-16f}, &at, 1))
+            check_fail(c, "a score in column %d is beyond the edge", at);
+    }
+    check_release(c);
+}
+
 /* Keys and values in bytes: each byte that there is, times the factor of its place. */
 static void check_widen(check *c, dg_dtype type, int n, size_t room)
 {
@@ -381,6 +428,8 @@ void check_bfloat(check *c)
         check_shares(c, n);
     for (int i = 0; i < 40 && c->opt->b->soften; i++)
         check_softening(c, check_int(c, 1, 40), check_int(c, 1, 523), check_int(c, 1, 9));
+    if (c->opt->b->soften)
+        check_edge(c);
     for (int n = 0; n < 40; n += n < 4 ? 1 : 9) {
         check_widen(c, DG_Q8_0, n, 0);
         check_widen(c, DG_FP8, n, (size_t)check_int(c, 0, 100));

@@ -344,6 +344,46 @@ START_TEST(scores_may_leap)
 }
 END_TEST
 
+/* Puts a key of the first head whose first two numbers are these, and all others 0. */
+static void put_key(scene *s, int position, float first, float second)
+{
+    const float key[MOST_DIM] = {first, second};
+    uint16_t spare[MOST_DIM];
+    const dg_cpu_slot at = {.page = keys_of(s, position / DG_PAGE, false),
+                            .slot = position % DG_PAGE};
+    dg_cpu_kv_put(dg_cpu_of(s->be), s->kv, &at, key, spare);
+}
+
+/* A score is 64 + 2^-18 above those of the first run, which is 64 as a float; and one of the next
+ * row far more. So the first row's run is softened beside its product where it is alone, and after
+ * it where both share a task. */
+START_TEST(scores_may_be_at_the_edge_of_a_leap)
+{
+    enum { ROW = N_ENCODE + 3 };
+    scene s, other;
+    const shape of = {256, 0, _i, TWO_RUNS, DG_BF16};
+    scene *const both[] = {&s, &other};
+    for (int i = 0; i < 2; i++) {
+        scene_open(both[i], &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags()}, of);
+        for (int p = 0; p < both[i]->n_key; p++)
+            put_key(both[i], p, -100, 0);
+        put_key(both[i], ATTENTION_RUN + 37, -36, 0x1p-18f);
+        for (int row = ROW; row < ROW + 2; row++) {
+            float *q = both[i]->q + row * N_HEAD * of.head_dim;
+            memset(q, 0, (size_t)(N_HEAD * of.head_dim) * sizeof *q);
+            q[0] = row == ROW ? 1 : 3;
+            q[1] = 1;
+        }
+    }
+    attend(&s, ROW, ROW + 2);
+    attend(&other, ROW, ROW + 1);
+    const size_t at = (size_t)(ROW * N_HEAD * of.head_dim);
+    ck_assert_mem_eq(s.out + at, other.out + at, (size_t)(N_HEAD * of.head_dim) * sizeof *s.out);
+    scene_close(&s);
+    scene_close(&other);
+}
+END_TEST
+
 /* Two canvases behind the same long prefix, whose keys are both taken in parts: with the same
  * queries and keys they have the same results. */
 START_TEST(long_canvases_do_not_know_of_each_other)
@@ -456,6 +496,7 @@ Suite *attention_suite(void)
     tcase_add_loop_test(t, results_stay_within_their_bound, 0, (int)DG_COUNT(shapes));
     tcase_add_loop_test(t, rows_do_not_know_of_each_other, 0, (int)DG_COUNT(shapes));
     tcase_add_loop_test(t, scores_may_leap, 0, (int)DG_COUNT(long_shapes));
+    tcase_add_loop_test(t, scores_may_be_at_the_edge_of_a_leap, 0, 2);
     tcase_add_loop_test(t, long_canvases_do_not_know_of_each_other, 0, (int)DG_COUNT(long_shapes));
     tcase_add_loop_test(t, a_canvas_has_its_own_keys_in_bfloat16, 0, 4);
     tcase_add_test(t, large_pages_come_and_go);
