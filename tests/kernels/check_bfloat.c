@@ -326,6 +326,21 @@ static void check_edge(check *c)
     check_release(c);
 }
 
+/* A score that is no number hides no other one that is too far above its row's top, wherever they
+ * are. */
+static void check_hidden(check *c)
+{
+    enum { N_COL = 2 * DG_PANEL };
+    for (int first = 0; first < N_COL; first += 5)
+        for (int second = 0; second < N_COL; second++) {
+            const float column[2][2] = {{1000, 0}, {NAN, 0}};
+            const int at[2] = {first, second};
+            if (first != second && soften_one(c, -100, column, at, 2))
+                check_fail(c, "a NaN in column %d hides column %d", second, first);
+            check_release(c);
+        }
+}
+
 /* Keys and values in bytes: each byte that there is, times the factor of its place. */
 static void check_widen(check *c, dg_dtype type, int n, size_t room)
 {
@@ -428,8 +443,10 @@ void check_bfloat(check *c)
         check_shares(c, n);
     for (int i = 0; i < 40 && c->opt->b->soften; i++)
         check_softening(c, check_int(c, 1, 40), check_int(c, 1, 523), check_int(c, 1, 9));
-    if (c->opt->b->soften)
+    if (c->opt->b->soften) {
         check_edge(c);
+        check_hidden(c);
+    }
     for (int n = 0; n < 40; n += n < 4 ? 1 : 9) {
         check_widen(c, DG_Q8_0, n, 0);
         check_widen(c, DG_FP8, n, (size_t)check_int(c, 0, 100));

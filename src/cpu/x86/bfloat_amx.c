@@ -141,8 +141,10 @@ typedef struct softened {
 
 INLINE void soften_row(softened *s)
 {
-    const f16v top = f16v_set(*s->top++), most = f16v_max(f16v_load(s->z), f16v_load(s->z + LANES));
-    s->above = f16v_max(f16v_sub(most, top), s->above);
+    const f16v top = f16v_set(*s->top++);
+    /* each half by itself: where the first operand is NaN a maximum is the second one */
+    s->above = f16v_max(f16v_sub(f16v_load(s->z), top), s->above);
+    s->above = f16v_max(f16v_sub(f16v_load(s->z + LANES), top), s->above);
     v64_store(s->to, some_shares(s->z, top));
     s->z += TWO;
     s->to += STEP;
