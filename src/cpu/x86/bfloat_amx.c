@@ -171,14 +171,20 @@ static void place(uint16_t *to, int which, const uint16_t *from, int n)
         v64_store(to + k * ROWS + which * STEP, v64_load(from + k));
 }
 
+/* Results that the next strip adds to, of so many rows. */
+typedef struct results {
+    const float *y; /* NULL: none */
+    int n_row;
+} results;
+
 /* A tile of rows times two panels, or one. Four of the eight tiles are in use, two of them with
  * sums, and panels take turns in one: a core that is shared has room for little more (tiles_amx.h).
  * Two tiles of rows have a third fewer loads and take all eight: such a core is 1.7 times as slow
  * with them, and a free one no faster. The tiles that the macros name are constants of the
  * instructions. */
 typedef struct strip {
-    char *y;            /* results, ldy bytes apart */
-    const char *y_soon; /* those of the next strip */
+    char *y; /* results, ldy bytes apart */
+    results soon;
     size_t ldy;
     const uint16_t *x;
     const uint16_t *const *part;
@@ -212,8 +218,8 @@ INLINE void multiply_strip(const dg_bgemm_args *a, const strip *s, const bool ad
 {
     enum { PANEL_BYTES = DG_PANEL * sizeof(float) };
     const uint16_t *x = s->x;
-    const char *y_soon = s->y_soon;
-    int y_left = y_soon ? ROWS : 0;
+    const char *y_soon = (const char *)s->soon.y;
+    int y_left = s->soon.n_row;
     asked ask = *soon;
     tile_zero(0);
     tile_zero(1);
@@ -263,12 +269,15 @@ INLINE size_t place_in_part(const dg_bgemm_args *a, int c)
 /* What is multiplied after two panels, from memory that no cache may have, while n rows pass by. */
 INLINE asked next_of(const dg_bgemm_args *a, int c, int n)
 {
-    const int n_strip = dg_ceil_div(n, ROWS), n_step = dg_ceil_div(a->n_k, STEP);
+    const int n_strip = dg_ceil_div(n, ROWS), n_step = dg_ceil_div(a->n_k, STEP),
+              n_panel = dg_min(2, dg_ceil_div(a->n_col - c - TWO, DG_PANEL));
     asked s = {.part = a->soon.part, .lines = a->soon.each / LINE, .n_part = a->soon.n};
-    if (c + TWO < a->n_col)
+    if (n_panel > 0)
         s = (asked){.part = part_of(a, c + TWO),
                     .panel = place_in_part(a, c + TWO),
-                    .lines = (a->next + (size_t)dg_min(a->part_k, a->n_k) * DG_PANEL) / LINE,
+                    .lines = ((size_t)(n_panel - 1) * a->next +
+                              (size_t)dg_min(a->part_k, a->n_k) * DG_PANEL) /
+                             LINE,
                     .n_part = a->part_col ? 1 : dg_ceil_div(a->n_k, a->part_k)};
     s.some = dg_ceil_div((int)s.lines * s.n_part, n_strip * n_step);
     return s;
@@ -287,12 +296,12 @@ INLINE summed row_of_x(const dg_bgemm_args *a, int row)
 
 /* Rows from r on, at most a tile, of columns [c, c + n_col), at most TWO; results, in whole panels,
  * to y. */
-INLINE void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, const float *y_soon, int r,
-                        int c, int n_col, aside *by)
+INLINE void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, results soon, int r, int c,
+                        int n_col, aside *by)
 {
     const strip s = {
         .y = (char *)y,
-        .y_soon = a->add ? (const char *)y_soon : NULL,
+        .soon = soon,
         .ldy = ldy * sizeof *y,
         .x = a->x + (size_t)r * a->ldx,
         .part = part_of(a, c),
@@ -319,9 +328,19 @@ static void multiply_some(const dg_bgemm_args *a, float *y, int r, int n_row, in
     __asm__("" : "+r"(to)); /* tiles read less than their macros tell the compiler */
     for (int i = 0; i < n_row && a->add; i++)
         memcpy(to + i * TWO, y + (size_t)i * a->ldy, bytes);
-    multiply_to(a, to, TWO, NULL, r, c, n_col, by);
+    multiply_to(a, to, TWO, (results){NULL, 0}, r, c, n_col, by);
     for (int i = 0; i < n_row; i++)
         memcpy(y + (size_t)i * a->ldy, to + i * TWO, bytes);
+}
+
+/* Of rows [r, end), those of the strip after row i's with columns from c on. */
+INLINE results results_after(const dg_bgemm_args *a, int i, int c, int r, int end)
+{
+    const bool below = i + ROWS < end;
+    const int row = below ? i + ROWS : r, col = below ? c : c + TWO;
+    if (!a->add || col >= a->n_col)
+        return (results){NULL, 0};
+    return (results){a->y + (size_t)row * a->ldy + col, dg_min(ROWS, end - row)};
 }
 
 /* All columns of rows [r, end), a tile at a time: panels stay in the first-level cache while rows
@@ -332,13 +351,11 @@ static void multiply_rows(const dg_bgemm_args *a, int r, int end, aside *by)
         by->soon = next_of(a, c, end - r);
         for (int i = r; i < end; i += ROWS) {
             float *y = a->y + (size_t)i * a->ldy + c;
-            const float *next =
-                i + ROWS < end ? y + ROWS * a->ldy : a->y + (size_t)r * a->ldy + c + TWO;
             const int n_row = dg_min(ROWS, end - i), n_col = dg_min(TWO, a->n_col - c);
             if (n_col % DG_PANEL)
                 multiply_some(a, y, i, n_row, c, n_col, by);
             else
-                multiply_to(a, y, a->ldy, next, i, c, n_col, by);
+                multiply_to(a, y, a->ldy, results_after(a, i, c, r, end), i, c, n_col, by);
         }
     }
 }
