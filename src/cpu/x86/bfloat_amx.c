@@ -17,8 +17,9 @@ enum {
     TWO = 2 * DG_PANEL,       /* columns of two panels */
     TILE_N = STEP * DG_PANEL, /* numbers of a tile */
     STEP_BYTES = 2 * STEP,    /* of a column */
-    LINE = 2 * DG_PANEL,
-    SLACK = 64 /* e^64 is 2^92: sums have room for the rest */
+    LINE = 2 * DG_PANEL,      /* numbers of widen()'s lines … */
+    CACHE_LINE = 32,          /* … and of one of the cache */
+    SLACK = 64                /* e^64 is 2^92: sums have room for the rest */
 };
 
 #include "cpu/bfloat_bytes_body.h"
@@ -202,7 +203,7 @@ typedef struct asked {
 INLINE void ask_for_some(asked *s)
 {
     for (int i = 0; i < s->some && s->n_part; i++) {
-        __builtin_prefetch(*s->part + s->panel + s->line * LINE, 0, 2);
+        __builtin_prefetch(*s->part + s->panel + s->line * CACHE_LINE, 0, 2);
         if (++s->line < s->lines)
             continue;
         s->line = 0;
@@ -271,13 +272,13 @@ INLINE asked next_of(const dg_bgemm_args *a, int c, int n)
 {
     const int n_strip = dg_ceil_div(n, ROWS), n_step = dg_ceil_div(a->n_k, STEP),
               n_panel = dg_min(2, dg_ceil_div(a->n_col - c - TWO, DG_PANEL));
-    asked s = {.part = a->soon.part, .lines = a->soon.each / LINE, .n_part = a->soon.n};
+    asked s = {.part = a->soon.part, .lines = a->soon.each / CACHE_LINE, .n_part = a->soon.n};
     if (n_panel > 0)
         s = (asked){.part = part_of(a, c + TWO),
                     .panel = place_in_part(a, c + TWO),
                     .lines = ((size_t)(n_panel - 1) * a->next +
                               (size_t)dg_min(a->part_k, a->n_k) * DG_PANEL) /
-                             LINE,
+                             CACHE_LINE,
                     .n_part = a->part_col ? 1 : dg_ceil_div(a->n_k, a->part_k)};
     s.some = dg_ceil_div((int)s.lines * s.n_part, n_strip * n_step);
     return s;
