@@ -334,7 +334,7 @@ static void put_part(const attention_job *job, const block *b, int line)
 {
     const dg_cpu_lines *l = &b->lines;
     const int row = b->first + line / b->group, head = b->kv_head * b->group + line % b->group;
-    *part_at(job, b->part, row, head) = (dg_cpu_part){l->max[line], l->sum[line]};
+    *part_at(job, b->part, row, head) = (dg_cpu_part){l->against[line], l->sum[line]};
     memcpy(part_sums(job, b->part, row, head), dg_cpu_line_sums(l, line),
            (size_t)l->dim * sizeof(float));
 }
@@ -343,13 +343,13 @@ static void put_part(const attention_job *job, const block *b, int line)
 static void join_parts(const attention_job *job, int n_part, int row, int head)
 {
     const int dim = job->a->w->head_dim;
-    float *out = part_sums(job, 0, row, head), top = part_at(job, 0, row, head)->max;
+    float *out = part_sums(job, 0, row, head), top = part_at(job, 0, row, head)->against;
     double share[ATTENTION_PARTS], sum = 0;
     for (int p = 1; p < n_part; p++)
-        top = fmaxf(top, part_at(job, p, row, head)->max);
+        top = fmaxf(top, part_at(job, p, row, head)->against);
     for (int p = 0; p < n_part; p++) {
         const dg_cpu_part *part = part_at(job, p, row, head);
-        share[p] = dg_exp((double)(part->max - top));
+        share[p] = dg_exp((double)(part->against - top));
         sum += share[p] * part->sum;
     }
     const float first = (float)(share[0] / sum);

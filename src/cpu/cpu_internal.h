@@ -95,8 +95,8 @@ typedef struct dg_cpu_vision {
 
 /* What one part of the keys comes to for a line, beside the sums of its values. */
 typedef struct dg_cpu_part {
-    float max;
-    double sum; /* of the shares */
+    float against; /* as in dg_cpu_lines */
+    double sum;    /* of the shares */
 } dg_cpu_part;
 
 typedef struct dg_cpu {
@@ -350,8 +350,10 @@ typedef struct dg_cpu_lines {
     const dg_cpu *cpu;
     dg_cpu_worker *w;
     int n, dim;
-    bool sums_wait;             /* those of the shares of a run, until its values are added */
-    float max[ATTENTION_LINES]; /* what shares are against; their sums */
+    bool sums_wait; /* those of the shares of a run, until its values are added */
+    /* What shares are against, which a score may exceed by the kernels' slack; and their sums, up
+     * to e^slack times the number of keys: e^64 with AMX. */
+    float against[ATTENTION_LINES];
     double sum[ATTENTION_LINES];
 } dg_cpu_lines;
 

@@ -9,7 +9,7 @@
 void dg_cpu_lines_begin(dg_cpu_lines *l)
 {
     for (int i = 0; i < l->n; i++) {
-        l->max[i] = -INFINITY;
+        l->against[i] = -INFINITY;
         l->sum[i] = 0;
     }
     memset(l->w->out, 0, (size_t)l->n * (size_t)(l->dim + LINE_ROOM) * sizeof *l->w->out);
@@ -46,16 +46,16 @@ void dg_cpu_lines_soften(dg_cpu_lines *l, int line, int lo, int hi, int n)
     }
     float top;
     l->cpu->k.argmax(s + lo, hi - lo, &top);
-    if (top > l->max[line]) {
+    if (top > l->against[line]) {
         /* 0 for the first keys: max starts at -infinity */
-        float shrink = (float)dg_exp((double)(l->max[line] - top));
+        float shrink = (float)dg_exp((double)(l->against[line] - top));
         float *out = dg_cpu_line_sums(l, line);
         for (int i = 0; i < l->dim; i++)
             out[i] *= shrink;
         l->sum[line] *= shrink;
-        l->max[line] = top;
+        l->against[line] = top;
     }
-    l->cpu->k.exp_shift(s + lo, s + lo, hi - lo, l->max[line]);
+    l->cpu->k.exp_shift(s + lo, s + lo, hi - lo, l->against[line]);
     memset(s, 0, (size_t)lo * sizeof *s);
     memset(s + hi, 0, (size_t)(n - hi) * sizeof *s);
     l->sum[line] += l->cpu->k.sum(s + lo, hi - lo);

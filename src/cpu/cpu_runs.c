@@ -60,8 +60,8 @@ bool dg_cpu_runs_score_soften(dg_cpu_lines *l, const dg_cpu_run *keys)
     dg_bsoften_fn *soften = l->cpu->k.b->soften;
     bool begun = soften;
     for (int i = 0; i < l->n && begun; i++)
-        begun = l->max[i] > -INFINITY;
-    l->sums_wait = begun && soften(&scores, l->w->share, l->max);
+        begun = l->against[i] > -INFINITY;
+    l->sums_wait = begun && soften(&scores, l->w->share, l->against);
     return l->sums_wait;
 }
 
@@ -69,7 +69,8 @@ bool dg_cpu_runs_score_soften(dg_cpu_lines *l, const dg_cpu_run *keys)
 static void raise_line(dg_cpu_lines *l, int line, float before)
 {
     float *out = dg_cpu_line_sums(l, line);
-    const float shrink = (float)dg_exp((double)(before - l->max[line])); /* 0 for the first keys */
+    /* 0 for the first keys */
+    const float shrink = (float)dg_exp((double)(before - l->against[line]));
     for (int i = 0; i < l->dim; i++)
         out[i] *= shrink;
     l->sum[line] *= shrink;
@@ -86,13 +87,13 @@ void dg_cpu_runs_soften(dg_cpu_lines *l, const dg_cpu_run *run, int line, int lo
     memset(share + run->first, 0, (size_t)(lo - run->first) * sizeof *share);
     memset(share + hi, 0, (size_t)(padded - hi) * sizeof *share);
     if (lo < hi) {
-        const float top = b->largest(score + lo, hi - lo), before = l->max[line];
+        const float top = b->largest(score + lo, hi - lo), before = l->against[line];
         /* the difference, as soften() has it: sums of both are rounded otherwise */
         if (top - before > b->slack) {
-            l->max[line] = top;
+            l->against[line] = top;
             raise_line(l, line, before);
         }
-        l->sum[line] += (double)b->shares(share + lo, score + lo, hi - lo, l->max[line]);
+        l->sum[line] += (double)b->shares(share + lo, score + lo, hi - lo, l->against[line]);
     }
     b->place(to + run->first * b->rows, which, share + run->first, padded - run->first);
 }
