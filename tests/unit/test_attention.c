@@ -14,7 +14,8 @@
 enum {
     PREFIX = 395,
     TWO_RUNS =
-        2 * ATTENTION_RUN - 7, /* the prompt's rows see parts of the second one, the canvas all */
+        2 * ATTENTION_RUN - 7,   /* the prompt's rows see parts of the second one, the canvas all */
+    IN_RUN = ATTENTION_RUN + 94, /* a window that begins in the first of two runs for all rows */
     STRADDLING = 1100, /* with a window of 599 some rows' begins in a run and others' before it */
     LONG = PARTED_KEYS + 77,
     N_ENCODE = 21,
@@ -62,8 +63,8 @@ static void fill(const scene *s, const dg_cpu_keys *page, int n, bool value, flo
                  uint64_t *state)
 {
     const int dim = s->w.head_dim;
-    memset(value ? page->value : page->key, 255, N_KV_HEAD * page->head_bytes);
-    for (int h = 0; h < N_KV_HEAD; h++)
+    memset(value ? page->value : page->key, 255, (size_t)s->w.n_kv_head * page->head_bytes);
+    for (int h = 0; h < s->w.n_kv_head; h++)
         for (int slot = 0; slot < n; slot++) {
             float row[MOST_DIM];
             uint16_t spare[MOST_DIM];
@@ -108,13 +109,13 @@ static void place_rows(scene *s)
 }
 
 /* The same numbers whoever computes. */
-static void scene_open(scene *s, const dg_cpu_options *opt, shape of)
+static void scene_open_heads(scene *s, const dg_cpu_options *opt, shape of, int n_kv_head)
 {
     const int head_dim = of.head_dim, window = of.window;
     const dg_dtype type = of.type;
     *s = (scene){
-        .layer = {DG_KV_SLIDING, N_KV_HEAD, head_dim},
-        .w = {.n_head = N_HEAD, .n_kv_head = N_KV_HEAD, .head_dim = head_dim, .window = window},
+        .layer = {DG_KV_SLIDING, n_kv_head, head_dim},
+        .w = {.n_head = N_HEAD, .n_kv_head = n_kv_head, .head_dim = head_dim, .window = window},
         .prefix = of.prefix};
     s->n_key = s->prefix + N_ENCODE;
     s->n_page = dg_ceil_div(s->n_key, DG_PAGE);
@@ -132,9 +133,9 @@ static void scene_open(scene *s, const dg_cpu_options *opt, shape of)
                           .n_ff = 32,
                           .n_vocab = 32,
                           .max_head_dim = head_dim,
-                          .max_group = N_HEAD / N_KV_HEAD,
+                          .max_group = N_HEAD / n_kv_head,
                           .max_q_dim = N_HEAD * head_dim,
-                          .max_kv_dim = N_KV_HEAD * head_dim,
+                          .max_kv_dim = n_kv_head * head_dim,
                           .n_segment = 2,
                           .kv_type = type,
                           .n_expert = 1,
@@ -142,6 +143,8 @@ static void scene_open(scene *s, const dg_cpu_options *opt, shape of)
                           .n_ff_expert = 32};
     ck_assert_int_eq(s->be->plan(s->be, &plan, NULL), DGEMMA_OK);
     place_rows(s);
+    /* or it is none */
+    ck_assert(!window || dg_encode_span(s->position[0], s->block[0], window, 0).first > 0);
     for (int i = 0; i < s->n_page; i++)
         ck_assert(s->be->kv_take(s->be, s->kv, DG_KV_SLIDING, i));
     s->be->begin(s->be, &s->batch);
@@ -155,6 +158,11 @@ static void scene_open(scene *s, const dg_cpu_options *opt, shape of)
     s->out = dg_array(n, sizeof *s->out);
     for (size_t i = 0; i < n; i++)
         s->q[i] = random_float(&state);
+}
+
+static void scene_open(scene *s, const dg_cpu_options *opt, shape of)
+{
+    scene_open_heads(s, opt, of, N_KV_HEAD);
 }
 
 static void scene_close(scene *s)
@@ -209,7 +217,7 @@ static void take_keys(truth *t, const scene *s, const float *q, int kv_head, dg_
  * times a step, both are rounded too. */
 static truth true_line(const scene *s, int row, int head)
 {
-    const int dim = s->w.head_dim, kv_head = head / (N_HEAD / N_KV_HEAD);
+    const int dim = s->w.head_dim, kv_head = head / (N_HEAD / s->w.n_kv_head);
     const float *q = s->q + (size_t)(row * N_HEAD + head) * (size_t)dim;
     const bool canvas = row >= N_ENCODE;
     truth t = {0};
@@ -233,20 +241,20 @@ static truth true_line(const scene *s, int row, int head)
 /* ---- the tests ---- */
 
 static const shape shapes[] = {
-    {256, 0, false, PREFIX, DG_BF16},    {256, 150, false, PREFIX, DG_BF16},
-    {512, 0, false, PREFIX, DG_BF16},    {288, 333, false, PREFIX, DG_BF16},
-    {272, 333, false, PREFIX, DG_BF16},  {256, 150, true, PREFIX, DG_BF16},
-    {288, 333, true, PREFIX, DG_BF16},   {512, 0, true, PREFIX, DG_BF16},
-    {256, 0, false, LONG, DG_BF16},      {256, 0, true, LONG, DG_BF16},
-    {256, 0, false, TWO_RUNS, DG_BF16},  {256, 0, true, TWO_RUNS, DG_BF16},
-    {256, 700, true, TWO_RUNS, DG_BF16}, {256, 599, true, STRADDLING, DG_BF16},
+    {256, 0, false, PREFIX, DG_BF16},       {256, 150, false, PREFIX, DG_BF16},
+    {512, 0, false, PREFIX, DG_BF16},       {288, 333, false, PREFIX, DG_BF16},
+    {272, 333, false, PREFIX, DG_BF16},     {256, 150, true, PREFIX, DG_BF16},
+    {288, 333, true, PREFIX, DG_BF16},      {512, 0, true, PREFIX, DG_BF16},
+    {256, 0, false, LONG, DG_BF16},         {256, 0, true, LONG, DG_BF16},
+    {256, 0, false, TWO_RUNS, DG_BF16},     {256, 0, true, TWO_RUNS, DG_BF16},
+    {256, IN_RUN, true, TWO_RUNS, DG_BF16}, {256, 599, true, STRADDLING, DG_BF16},
 
-    {256, 0, false, PREFIX, DG_Q8_0},    {256, 150, true, PREFIX, DG_Q8_0},
-    {288, 333, false, PREFIX, DG_Q8_0},  {512, 0, true, PREFIX, DG_Q8_0},
-    {272, 333, false, PREFIX, DG_Q8_0},  {34, 100, false, PREFIX, DG_Q8_0},
-    {256, 0, false, PREFIX, DG_FP8},     {256, 150, true, PREFIX, DG_FP8},
-    {288, 333, false, PREFIX, DG_FP8},   {512, 0, true, PREFIX, DG_FP8},
-    {272, 333, false, PREFIX, DG_FP8},   {34, 100, false, PREFIX, DG_FP8},
+    {256, 0, false, PREFIX, DG_Q8_0},       {256, 150, true, PREFIX, DG_Q8_0},
+    {288, 333, false, PREFIX, DG_Q8_0},     {512, 0, true, PREFIX, DG_Q8_0},
+    {272, 333, false, PREFIX, DG_Q8_0},     {34, 100, false, PREFIX, DG_Q8_0},
+    {256, 0, false, PREFIX, DG_FP8},        {256, 150, true, PREFIX, DG_FP8},
+    {288, 333, false, PREFIX, DG_FP8},      {512, 0, true, PREFIX, DG_FP8},
+    {272, 333, false, PREFIX, DG_FP8},      {34, 100, false, PREFIX, DG_FP8},
 };
 static const shape long_shapes[] = {{256, 0, false, LONG, DG_BF16},
                                     {256, 0, true, LONG, DG_BF16},
@@ -259,19 +267,16 @@ static int first_row(const scene *s)
     return s->prefix == LONG ? N_ROW - 11 : 0;
 }
 
-/* Every result within its bound; all together within a hundredth of their size. */
-START_TEST(results_stay_within_their_bound)
+/* Every result within its bound; all together within a hundredth of their size. Rows from `first`
+ * on, `step` apart. */
+static void expect_truth(const scene *s, int first, int step)
 {
-    scene s;
-    const int dim = shapes[_i].head_dim;
-    scene_open(&s, &(dg_cpu_options){.n_thread = 2, .flags = dg_cpu_flags()}, shapes[_i]);
-    const int first = first_row(&s);
-    attend(&s, first, N_ROW);
+    const int dim = s->w.head_dim;
     double off = 0, size = 0;
-    for (int row = first; row < N_ROW; row += first ? 10 : 6)
+    for (int row = first; row < N_ROW; row += step)
         for (int head = 0; head < N_HEAD; head++) {
-            truth t = true_line(&s, row, head);
-            const float *got = s.out + (size_t)(row * N_HEAD + head) * (size_t)dim;
+            truth t = true_line(s, row, head);
+            const float *got = s->out + (size_t)(row * N_HEAD + head) * (size_t)dim;
             for (int i = 0; i < dim; i++) {
                 double d = (double)got[i] - t.value[i];
                 ck_assert_double_le(fabs(d), t.bound[i]);
@@ -280,6 +285,15 @@ START_TEST(results_stay_within_their_bound)
             }
         }
     ck_assert_double_le(sqrt(off / size), 0.01);
+}
+
+START_TEST(results_stay_within_their_bound)
+{
+    scene s;
+    scene_open(&s, &(dg_cpu_options){.n_thread = 2, .flags = dg_cpu_flags()}, shapes[_i]);
+    const int first = first_row(&s);
+    attend(&s, first, N_ROW);
+    expect_truth(&s, first, first ? 10 : 6);
     scene_close(&s);
 }
 END_TEST
@@ -296,6 +310,28 @@ START_TEST(rows_do_not_know_of_each_other)
         attend(&other, row, dg_min(row + some, N_ROW));
     const size_t before = (size_t)(first * N_HEAD * dim), n = (size_t)(N_ROW * N_HEAD * dim);
     ck_assert_mem_eq(s.out + before, other.out + before, (n - before) * sizeof *s.out);
+    scene_close(&s);
+    scene_close(&other);
+}
+END_TEST
+
+/* One key head for all query heads, and one thread, which has two tasks: the first one has all the
+ * lines that there can be. */
+START_TEST(a_task_may_have_as_many_lines_as_there_is_room_for)
+{
+    _Static_assert(N_CANVAS * N_HEAD > ATTENTION_LINES, "more than one task");
+    const dg_cpu_options opt = {.n_thread = 1, .flags = dg_cpu_flags()};
+    const shape of = {256, 0, _i, TWO_RUNS, DG_BF16};
+    scene s, other;
+    scene_open_heads(&s, &opt, of, 1);
+    scene_open_heads(&other, &opt, of, 1);
+    attend(&s, N_ENCODE, N_ROW);
+    for (int row = N_ENCODE; row < N_ROW; row++)
+        attend(&other, row, row + 1);
+    const size_t at = (size_t)(N_ENCODE * N_HEAD * of.head_dim);
+    ck_assert_mem_eq(s.out + at, other.out + at,
+                     (size_t)(N_CANVAS * N_HEAD * of.head_dim) * sizeof *s.out);
+    expect_truth(&s, N_ENCODE, 9);
     scene_close(&s);
     scene_close(&other);
 }
@@ -495,6 +531,7 @@ Suite *attention_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, results_stay_within_their_bound, 0, (int)DG_COUNT(shapes));
     tcase_add_loop_test(t, rows_do_not_know_of_each_other, 0, (int)DG_COUNT(shapes));
+    tcase_add_loop_test(t, a_task_may_have_as_many_lines_as_there_is_room_for, 0, 2);
     tcase_add_loop_test(t, scores_may_leap, 0, (int)DG_COUNT(long_shapes));
     tcase_add_loop_test(t, scores_may_be_at_the_edge_of_a_leap, 0, 2);
     tcase_add_loop_test(t, long_canvases_do_not_know_of_each_other, 0, (int)DG_COUNT(long_shapes));
