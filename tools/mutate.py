@@ -5,8 +5,8 @@
 
 LIST (tests/mutations.txt unless given) names places and what to write there instead. Each is applied by
 itself to a copy of the tree under build/mutants, the tests are built there and the suites named beside it
-are run: of the unit tests, or of another program. A suite that fails, crashes or hangs has noticed. What
-no suite noticed has survived, and that is a failure; so is a mutation that does not apply any more or does
+are run: of the unit tests, or of another program. A suite that fails, crashes or hangs has noticed, one whose
+tests are all skipped has not. What no suite noticed has survived, and that is a failure; so is a mutation that does not apply any more or does
 not compile: the list follows the code. The last line is the sum, as of every test: `N passed, N failed, N
 skipped`.
 
@@ -139,8 +139,8 @@ class Workshop:
             cwd=self.copy, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
         return made.returncode == 0, made.stdout.decode(errors='replace')
 
-    def notices(self, suite):
-        """Whether a suite fails, crashes or takes too long, and what it said."""
+    def outcome(self, suite):
+        """'noticed' when a suite fails, crashes or takes too long, 'passed', or 'nothing ran', and what it said."""
         program, named = command_of(suite)
         with subprocess.Popen(
                 [program] + named, cwd=self.copy, env=self.environment,
@@ -151,9 +151,12 @@ class Workshop:
                 said = running.communicate(timeout=patience)[0].decode(errors='replace')
             except subprocess.TimeoutExpired:
                 kill_session(running.pid)
-                return True, 'ran out of time'
+                return 'noticed', 'ran out of time'
+        if running.returncode != 0:
+            return 'noticed', said
+        # Tests that were all skipped have seen nothing: no evidence as the code is, and none of a mutation either.
         nothing_ran = ''.join(said.splitlines()[-1:]).startswith('0 passed, 0 failed, ')
-        return running.returncode != 0 or nothing_ran, said
+        return 'nothing ran' if nothing_ran else 'passed', said
 
     def attempt(self, mutation):
         """'killed' and by whom, or what went wrong."""
@@ -171,7 +174,7 @@ class Workshop:
             if not built:
                 return 'does not compile', said
             for suite in mutation.suites:
-                if self.notices(suite)[0]:
+                if self.outcome(suite)[0] == 'noticed':
                     return 'killed', suite
             return 'survived', ', '.join(mutation.suites)
         finally:
@@ -183,10 +186,10 @@ def check_unbroken(workshops, suites):
     """Without a mutation everything has to pass, or a failure would say nothing."""
     for suite in sorted(suites):
         began = time.monotonic()
-        failed, said = workshops[0].notices(suite)
+        outcome, said = workshops[0].outcome(suite)
         for workshop in workshops:
             workshop.seconds[suite] = time.monotonic() - began
-        if failed:
+        if outcome != 'passed':
             print(said)
             print(f'FAILED: {suite} does not pass as the code is')
             return False

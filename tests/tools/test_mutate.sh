@@ -72,6 +72,12 @@ forever
 - echo $(($1 + $2))
 + while :; do sleep 1; done
 END
+check "tests that are skipped have not noticed" outcome 1 "FAILED: survived: src/sum.sh: nothing is left to test" <<'END'
+@ src/sum.sh: sums
+nothing is left to test
+- last() { echo "$2"; }
++ echo "0 passed, 0 failed, 1 skipped"; exit
+END
 check "a suite that does not exist is no evidence" outcome 1 "FAILED: none does not pass as the code is" <<'END'
 @ src/sum.sh: none
 the sum is a product
