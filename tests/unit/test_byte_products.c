@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "cpu/cpu_internal.h"
+#include "kernels/check.h"
 #include "suites.h"
 
 enum {
@@ -207,6 +208,27 @@ START_TEST(the_processor_gives_the_bits_of_plain_c)
 }
 END_TEST
 
+/* Those of AMX, whose instructions are in plain C, where their rows are one tile, two, three of
+ * which the last two have a row in common, and four. */
+START_TEST(tiles_of_rows_give_the_bits_of_rows)
+{
+    static const int rows[] = {1, 16, 17, 35, N_ROW};
+    static scene tiles, plain;
+    scene_open(&tiles, false, 1);
+    scene_open(&plain, false, 1);
+    dg_cpu_of(tiles.be)->k.bytes = &check_plain_bytes;
+    run_dense(&plain, 0, N_ROW);
+    for (size_t i = 0; i < DG_COUNT(rows); i++) {
+        const size_t n = (size_t)(rows[i] * N_EMBD);
+        memset(tiles.out, 255, sizeof tiles.out);
+        run_dense(&tiles, 0, rows[i]);
+        ck_assert_mem_eq(tiles.out, plain.out, n * sizeof *plain.out);
+    }
+    scene_close(&tiles);
+    scene_close(&plain);
+}
+END_TEST
+
 /* Small models have the same bits everywhere. */
 START_TEST(few_values_stay_as_they_are_stored)
 {
@@ -229,6 +251,7 @@ Suite *byte_products_suite(void)
     tcase_add_test(t, a_row_does_not_know_of_others_or_of_threads);
     tcase_add_test(t, rows_that_threads_share_are_those_of_one);
     tcase_add_test(t, the_processor_gives_the_bits_of_plain_c);
+    tcase_add_test(t, tiles_of_rows_give_the_bits_of_rows);
     tcase_add_test(t, few_values_stay_as_they_are_stored);
     suite_add_tcase(s, t);
     return s;
