@@ -394,10 +394,56 @@ static void bench_product(check *c, const char *what, int n_row, int n_k, int n_
     check_release(c);
 }
 
-/* What attention of heads of 512 takes, with 128 lines and 256 keys. */
+/* A run of attention's lines: scores, with and without what makes shares of them, and sums of
+ * values, with and without those of the shares. */
+static void bench_run(check *c, int dim)
+{
+    const dg_bkernels *b = c->opt->b;
+    const int n_key = b->keys, n_line = b->lines;
+    bench_product(c, "scores", n_line, dim, n_key, false);
+    bench_product(c, "sums of values", n_line, n_key, dim, true);
+    if (!b->soften)
+        return;
+    char label[48];
+    uint16_t *share = check_bytes(c, (size_t)(n_line * n_key) * sizeof *share);
+    float *top = check_floats(c, n_line);
+    for (int i = 0; i < n_line; i++)
+        top[i] = 3 * sqrtf((float)dim); /* as large as the largest of some hundred scores */
+    dg_bgemm_args a = {
+        .x = numbers(c, n_line * dim),
+        .part = &(const uint16_t *){numbers(c, dim * n_key)},
+        .ldx = (size_t)dim,
+        .next = (size_t)(dim * DG_PANEL),
+        .n_row = n_line,
+        .n_k = dim,
+        .part_k = dim,
+        .n_col = n_key,
+    };
+    snprintf(label, sizeof label, "scores, softened: %d x %d x %d", n_line, dim, n_key);
+    BENCH(c, label, 2.0 * n_line * dim * n_key, "GFLOP/s") b->soften(&a, share, top);
+    a = (dg_bgemm_args){
+        .y = check_normal(c, n_line * dim, 1),
+        .x = share,
+        .part = &(const uint16_t *){numbers(c, n_key * dim)},
+        .ldy = (size_t)dim,
+        .ldx = (size_t)n_key,
+        .next = (size_t)(n_key * DG_PANEL),
+        .n_row = n_line,
+        .n_k = n_key,
+        .part_k = n_key,
+        .n_col = dim,
+        .add = true,
+        .sum = check_floats(c, n_line),
+    };
+    snprintf(label, sizeof label, "sums of values and shares: %d x %d x %d", n_line, n_key, dim);
+    BENCH(c, label, 2.0 * n_line * n_key * dim, "GFLOP/s") b->gemm(&a);
+    check_release(c);
+}
+
+/* What attention of heads of 512 takes, among others. */
 static void bench(check *c)
 {
-    enum { N_K = 256, WIDTH = 1152, RUN = 256, DIM = 512, LINES = 128 };
+    enum { N_K = 256, WIDTH = 1152, RUN = 256, DIM = 512 };
     uint16_t *panel = check_bytes(c, N_K * DG_PANEL * sizeof *panel);
     const uint16_t *w = numbers(c, DG_PANEL * WIDTH);
     BENCH(c, "pack", N_K * DG_PANEL, "Gelem/s")
@@ -418,8 +464,7 @@ static void bench(check *c)
     static const int rows[] = {1, 16, 64, 256};
     for (size_t i = 0; i < DG_COUNT(rows); i++)
         bench_product(c, "product", rows[i], N_K, DG_PANEL, false);
-    bench_product(c, "scores", LINES, DIM, 64, false);
-    bench_product(c, "sums of values", LINES, RUN, DIM, true);
+    bench_run(c, DIM);
 }
 
 void check_bfloat(check *c)
