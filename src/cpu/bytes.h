@@ -38,7 +38,8 @@ typedef struct dg_byte_panel {
 } dg_byte_panel;
 
 /* y[i][c] = the product of row first_row + i of x with row c of the matrix at w, whose rows are
- * `stride` bytes apart and need no alignment; i < n_row <= DG_BYTE_ROWS, c < n_col. */
+ * `stride` bytes apart and need no alignment; i < n_row <= DG_BYTE_ROWS, c < n_col, and of both
+ * there is one at least. */
 typedef struct dg_byte_args {
     float *y;
     size_t ldy;

@@ -24,7 +24,8 @@ static dg_qpair *rows_of(check *c, const dg_byte_kernels *k, const product *p)
 {
     const int n_row = p->first_row + p->n_row;
     const size_t room = dg_qrow_room(p->n_in, k->way),
-                 bytes = dg_qrow_at(n_row + 1, room, k->way) * sizeof(dg_qpair);
+                 bytes =
+                     dg_qrow_at(n_row - 1 + dg_qway_rows(k->way), room, k->way) * sizeof(dg_qpair);
     dg_qpair *rows = check_bytes(c, bytes);
     memset(rows, 0, bytes);
     for (int r = 0; r < n_row; r++)
@@ -243,6 +244,10 @@ void check_byte_products(check *c)
                 check_product(c, t, rows[k], depths[j], check_int(c, 1, DG_BYTE_COLS));
                 check_product(c, t, rows[k], depths[j], check_int(c, DG_BYTE_COLS, 90));
             }
+        /* more turns of rows than parts of a slice, and all the rows there can be */
+        check_product(c, t, 300, least, check_int(c, DG_BYTE_COLS + 1, 90));
+        if (!c->few)
+            check_product(c, t, DG_BYTE_ROWS, 2 * DG_QBLOCKS, check_int(c, DG_BYTE_COLS + 1, 90));
         check_any_steps(c, t);
         if (c->bench)
             bench(c, t);

@@ -1,5 +1,5 @@
-/* Products on quantised weights as bytes with AMX: tiles of sixteen rows of x times sixteen columns
- * of a weight.
+/* Products on quantised weights as bytes with AMX: tiles of up to sixteen rows of x times sixteen
+ * columns of a weight.
  *
  * Three things go on side by side, an eighth of each in turn: two panels are packed, tiles sum
  * those packed before them, and the sums before those are scaled. A tile's sums leave it through
@@ -7,6 +7,7 @@
  * the same core, a tile is often loaded only when the last product with it is done. With other work
  * between them both are waited for less, and with four tiles in use instead of eight a shared core
  * takes half of the time for tiles, though it loads a panel's anew for each tile of rows. */
+#include <assert.h>
 #include <string.h>
 #include "base/common.h"
 #include "cpu/byte_stream.h"
@@ -17,9 +18,10 @@
 #include "cpu/x86/pack_bytes.h"
 
 enum {
-    ROWS = 16,       /* of a tile at most */
-    BYTES = 64,      /* along k that a tile takes */
-    MOST_BYTES = 320 /* that a slice of a column is stored in */
+    ROWS = 16,                 /* of a tile at most */
+    BYTES = 64,                /* along k that a tile takes … */
+    STEPS = DG_QSLICE / BYTES, /* … and such steps of a slice */
+    MOST_BYTES = 320           /* that a slice of a column is stored in */
 };
 
 static void quantise(dg_qpair *out, int which, const float *x, int n_block)
@@ -53,17 +55,18 @@ typedef struct sums {
 
 /* Rows that tiles sum together: one tile of them or two, which are as high as all tiles. The last
  * tile begins so early that it ends with the last row; what it sums once more is the same. */
-typedef struct some_rows {
+typedef struct row_turn {
     const int8_t *x[2]; /* the first slice of each tile's first row */
-    int n_tile, second; /* where the second tile's sums begin … */
-    int at, n;          /* … where those that are new do, and how many these are … */
-    const float *step;  /* … of rows with these steps … */
-    int row;            /* … from here on */
-} some_rows;
+    int n_tile;
+    int second;        /* where the second tile's sums begin … */
+    int at, n;         /* … where those that are new do, and how many these are … */
+    const float *step; /* … of rows with these steps … */
+    int row;           /* … from here on */
+} row_turn;
 
 /* A slice of a panel that meets the rows of a turn. */
 typedef struct work {
-    const some_rows *rows; /* NULL: nothing to do */
+    const row_turn *rows; /* NULL: nothing to do */
     const dg_byte_panel *panel;
     sums *to;
     int c, k; /* first column, first value */
@@ -73,9 +76,10 @@ typedef struct work {
  * tiles_amx.h. */
 INLINE void sum_part(const work *w, size_t stride, int n_step, int part)
 {
+    enum { APART = PARTS / STEPS }; /* a tile by itself takes every second part */
     const bool two = w->rows->n_tile == 2;
-    const int i = two ? part / 4 : 0, step = two ? part % 4 : part / 2;
-    if (!two && part % 2)
+    const int i = two ? part / STEPS : 0, step = two ? part % STEPS : part / APART;
+    if (!two && part % APART)
         return;
     if (step == 0) {
         tile_zero(0);
@@ -89,7 +93,7 @@ INLINE void sum_part(const work *w, size_t stride, int n_step, int part)
         tile_load(6, n + DG_QSLICE * DG_QCOLS, 64);
         tile_dot_signed(1, 4, 6);
     }
-    if (step == 3) {
+    if (step == STEPS - 1) {
         const int at = i ? w->rows->second : 0;
         tile_store(0, w->to->of[0][at], 64);
         tile_store(1, w->to->of[1][at], 64);
@@ -100,19 +104,19 @@ INLINE void sum_part(const work *w, size_t stride, int n_step, int part)
 INLINE void scale_some(const dg_byte_args *a, const work *w, size_t stride, int part,
                        const bool begins, const bool ends)
 {
-    const some_rows *rows = w->rows;
+    const row_turn *rows = w->rows;
     const int first = part * rows->n / PARTS, end = (part + 1) * rows->n / PARTS;
     const f16v step[2] = {f16v_load(w->panel->step), f16v_load(w->panel->step + DG_QCOLS)};
     const int n_col = a->n_col - w->c;
-    const int32_t *sum = w->to->of[0][rows->at + first];
-    const int8_t *x = (const int8_t *)(rows->step + w->k / DG_QSLICE) + (size_t)first * stride;
+    const int8_t *row_step =
+        (const int8_t *)(rows->step + w->k / DG_QSLICE) + (size_t)first * stride;
     float *held = a->sums + (rows->row + first) * DG_BYTE_COLS,
           *y = a->y + w->c + (size_t)(rows->row + first) * a->ldy;
     for (int r = first; r < end; r++) {
-        const f16v by = f16v_set(*(const float *)x);
+        const f16v by = f16v_set(*(const float *)row_step);
         UNROLL
         for (int i = 0; i < 2; i++) {
-            const f16v s = f16v_mul(f16v_of_i32(v64_load(sum + i * 2 * ROWS * DG_QCOLS)), step[i]),
+            const f16v s = f16v_mul(f16v_of_i32(v64_load(w->to->of[i][rows->at + r])), step[i]),
                        all = f16v_fma(s, by, begins ? f16v_zero() : f16v_load(held + i * DG_QCOLS));
             if (!ends)
                 f16v_store(held + i * DG_QCOLS, all);
@@ -122,8 +126,7 @@ INLINE void scale_some(const dg_byte_args *a, const work *w, size_t stride, int 
                 f16v_store_first(y + i * DG_QCOLS, all,
                                  dg_max(0, dg_min(n_col - i * DG_QCOLS, DG_QCOLS)));
         }
-        sum += DG_QCOLS;
-        x += stride;
+        row_step += stride;
         held += DG_BYTE_COLS;
         y += a->ldy;
     }
@@ -160,8 +163,9 @@ typedef struct few_columns {
     uint8_t at[DG_QCOLS][MOST_BYTES];
 } few_columns;
 
-/* Both halves of a panel; where there are no columns for the second, the first one's again. */
-INLINE void begin_packing(packing p[2], few_columns few[2], const dg_byte_args *a, place at,
+/* Both halves of a panel; where there are no columns for the second, the first one's again. So both
+ * take the same few columns, or only the second does. */
+INLINE void begin_packing(packing p[2], few_columns *few, const dg_byte_args *a, place at,
                           size_t slice_bytes, dg_byte_panel *panel)
 {
     for (int i = 0; i < 2; i++) {
@@ -176,28 +180,28 @@ INLINE void begin_packing(packing p[2], few_columns few[2], const dg_byte_args *
         p[i].stride = a->stride;
         if (c + DG_QCOLS > a->n_col) {
             for (int k = 0; k < DG_QCOLS; k++)
-                memcpy(few[i].at[k], p[i].at + (size_t)dg_min(k, a->n_col - c - 1) * a->stride,
+                memcpy(few->at[k], p[i].at + (size_t)dg_min(k, a->n_col - c - 1) * a->stride,
                        slice_bytes * (size_t)n_block / DG_QBLOCKS);
-            p[i].at = few[i].at[0];
-            p[i].stride = sizeof few[i].at[0];
+            p[i].at = few->at[0];
+            p[i].stride = sizeof few->at[0];
         }
     }
 }
 
 /* The rows, in turns of two tiles; returns how many. */
-INLINE int set_turns(some_rows *out, const dg_byte_args *a, int tile_rows, size_t stride)
+INLINE int set_turns(row_turn *out, const dg_byte_args *a, int tile_rows, size_t stride)
 {
     const int8_t *x = (const int8_t *)a->x + (size_t)a->first_row * stride;
     int n = 0;
     for (int row = 0; row < a->n_row; row += 2 * tile_rows, n++) {
-        some_rows *t = &out[n];
+        row_turn *t = &out[n];
         const int last = a->n_row - tile_rows, first = dg_min(row, last),
                   second = dg_min(row + tile_rows, last);
-        *t = (some_rows){.n_tile = second > first ? 2 : 1,
-                         .second = second - first,
-                         .at = row - first,
-                         .n = dg_min(a->n_row - row, 2 * tile_rows),
-                         .row = row};
+        *t = (row_turn){.n_tile = second > first ? 2 : 1,
+                        .second = second - first,
+                        .at = row - first,
+                        .n = dg_min(a->n_row - row, 2 * tile_rows),
+                        .row = row};
         t->x[0] = x + (size_t)first * stride;
         t->x[1] = x + (size_t)second * stride;
         t->step = dg_byte_steps((dg_qpair *)(x + (size_t)row * stride), a->n_in);
@@ -205,15 +209,15 @@ INLINE int set_turns(some_rows *out, const dg_byte_args *a, int tile_rows, size_
     return n;
 }
 
-/* Asks for an eighth of a slice of the columns from p.c on, which are packed soon. */
-INLINE void fetch_slice(const dg_byte_args *a, place p, size_t slice_bytes, int part)
+/* Asks for an eighth of a slice of the first columns, which are packed soon. */
+INLINE void fetch_slice(const dg_byte_args *a, int k, size_t slice_bytes, int part)
 {
     enum { SOME = DG_BYTE_COLS / PARTS };
-    const int first = p.c + part * SOME;
-    if (p.k >= a->n_in)
+    const int first = part * SOME;
+    if (k >= a->n_in)
         return;
     const uint8_t *at =
-        (const uint8_t *)a->w + (size_t)first * a->stride + (size_t)(p.k / DG_QSLICE) * slice_bytes;
+        (const uint8_t *)a->w + (size_t)first * a->stride + (size_t)(k / DG_QSLICE) * slice_bytes;
     for (int c = first; c < dg_min(first + SOME, a->n_col); c++, at += a->stride)
         for (size_t i = 0; i < slice_bytes; i += 64)
             __builtin_prefetch(at + i, 0, 2);
@@ -222,38 +226,39 @@ INLINE void fetch_slice(const dg_byte_args *a, place p, size_t slice_bytes, int 
 INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, const int most,
                      dg_numbers_fn *row)
 {
+    assert(a->n_row >= 1 && a->n_row <= DG_BYTE_ROWS && a->n_col >= 1);
     const int n_slice = dg_ceil_div(a->n_in, DG_QSLICE),
               n_place = n_slice * dg_ceil_div(a->n_col, DG_BYTE_COLS),
               tile_rows = dg_ceil_div(a->n_row, dg_ceil_div(a->n_row, ROWS));
     const size_t stride = dg_qrow_room(a->n_in, DG_QWAY_BYTES) * sizeof *a->x;
     const size_t slice_bytes = dg_dtype_bytes((dg_dtype)a->type, DG_QSLICE);
-    some_rows turn[DG_BYTE_ROWS / (2 * ROWS) + 1];
-    const int n_turn = set_turns(turn, a, tile_rows, stride);
+    row_turn turns[DG_BYTE_ROWS / (2 * ROWS)];
+    const int n_turn = set_turns(turns, a, tile_rows, stride);
     sums kept[2];
     work before = {.rows = NULL};
     packing p[2];
-    few_columns few[2];
+    few_columns few;
     place at = {0, 0};
     int which = 0;
     tiles_begin(tile_rows, BYTES);
     for (int part = 0; part < 2 * PARTS && !a->asked; part++)
-        fetch_slice(a, (place){0, part / PARTS * DG_QSLICE}, slice_bytes, part % PARTS);
+        fetch_slice(a, part / PARTS * DG_QSLICE, slice_bytes, part % PARTS);
     dg_byte_stream soon = {NULL, NULL, 0};
-    begin_packing(p, few, a, at, slice_bytes, a->panel);
+    begin_packing(p, &few, a, at, slice_bytes, a->panel);
     for (int part = 0; part < PARTS; part++)
         for (int i = 0; i < 2; i++)
             pack_part(&p[i], part, kind, up, most, row);
     for (int i = 0; i < n_place; i++) {
         const place here = at;
-        const int n_step = dg_ceil_div(p[0].n_block * DG_QBLOCK, BYTES);
+        const int n_step = dg_ceil_div(dg_min(DG_QSLICE, a->n_in - here.k), BYTES);
         const bool more = i + 1 < n_place;
         at = next_place(a, at);
         if (here.k == 0)
             soon = dg_stream_from(a, here.c + DG_BYTE_COLS, n_slice * PARTS);
         if (more)
-            begin_packing(p, few, a, at, slice_bytes, a->panel + (i + 1) % DG_BYTE_PANELS);
+            begin_packing(p, &few, a, at, slice_bytes, a->panel + (i + 1) % DG_BYTE_PANELS);
         for (int t = 0; t < n_turn; t++, which = !which) {
-            const work now = {&turn[t], a->panel + i % DG_BYTE_PANELS, &kept[which], here.c,
+            const work now = {&turns[t], a->panel + i % DG_BYTE_PANELS, &kept[which], here.c,
                               here.k};
             const int from = PARTS * t / n_turn, end = PARTS * (t + 1) / n_turn;
             for (int part = 0; part < PARTS; part++) {
@@ -266,7 +271,7 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
                     pack_part(&p[h], part, kind, up, most, row);
                 dg_stream_fetch(&soon);
                 if (at.c == 0 && !a->asked)
-                    fetch_slice(a, (place){0, at.k + DG_QSLICE}, slice_bytes, part);
+                    fetch_slice(a, at.k + DG_QSLICE, slice_bytes, part);
             }
             before = now;
         }

@@ -5,32 +5,17 @@
 #include "cpu/cpu_peak.h"
 #include "cpu/x86/tiles_amx.h"
 
-enum { STEPS = 1000, ROWS = 16, ROW_BYTES = 64, PRODUCTS = 4 };
+enum { STEPS = 1000, PRODUCTS = 4 };
+enum { ROWS = 16, ROW_BYTES = 64, NUMBERS = ROWS * ROW_BYTES / 2 };
 
-/* Numbers that change from one to the next: any halves of words; and of bfloat16 those from 1 to 2
- * of either sign, whose sums stay far from the largest. */
-#define HASH(i)           ((uint16_t)(2654435761u * (i) >> 12))
-#define ANY(i)            HASH(i)
-#define NEAR_ONE(i)       ((HASH(i) & 0x807F) | 0x3F80)
-#define FOUR(of, i)       of(i), of((i) + 1), of((i) + 2), of((i) + 3)
-#define SIXTEEN(of, i)    FOUR(of, i), FOUR(of, (i) + 4), FOUR(of, (i) + 8), FOUR(of, (i) + 12)
-#define HALF_A_ROW(of, i) SIXTEEN(of, i), SIXTEEN(of, (i) + 16)
-#define FOUR_ROWS(of, i)                                                                           \
-    HALF_A_ROW(of, i), HALF_A_ROW(of, (i) + 32), HALF_A_ROW(of, (i) + 64), HALF_A_ROW(of, (i) + 96)
-#define TILE(of, i)                                                                                \
-    {                                                                                              \
-        FOUR_ROWS(of, i), FOUR_ROWS(of, (i) + 128), FOUR_ROWS(of, (i) + 256),                      \
-            FOUR_ROWS(of, (i) + 384)                                                               \
-    }
-
-typedef uint16_t operands[2][ROWS * ROW_BYTES / sizeof(uint16_t)];
-static const operands any_bytes = {TILE(ANY, 1u), TILE(ANY, 1001u)},
-                      any_numbers = {TILE(NEAR_ONE, 1u), TILE(NEAR_ONE, 1001u)};
-
-/* One of either operand, or two. */
-static void begin(const operands o, bool both)
+/* Numbers that change from one to the next: any halves of words; of bfloat16 (`keep` and `set`)
+ * those from 1 to 2 of either sign, whose sums stay far from the largest. One of either operand, or
+ * two. */
+static void begin(uint16_t keep, uint16_t set, bool both)
 {
-    const uint16_t *first = o[0], *second = o[1];
+    uint16_t of[2 * NUMBERS], *first = of, *second = of + NUMBERS;
+    for (unsigned i = 0; i < 2 * NUMBERS; i++)
+        of[i] = (uint16_t)((2654435761u * i >> 12 & keep) | set);
     __asm__("" : "+r"(first), "+r"(second)); /* tiles read less than their macros say */
     tiles_begin(ROWS, ROW_BYTES);
     tile_load(4, first, ROW_BYTES);
@@ -43,19 +28,19 @@ static void begin(const operands o, bool both)
 
 static float end(void)
 {
-    uint32_t out[ROWS][ROWS], sum;
-    tile_store(0, out, ROW_BYTES);
-    sum = out[0][0];
-    tile_store(1, out, ROW_BYTES);
-    sum += out[0][0];
+    uint32_t out[4][ROWS][ROWS];
+    tile_store(0, out[0], ROW_BYTES);
+    tile_store(1, out[1], ROW_BYTES);
+    tile_store(2, out[2], ROW_BYTES);
+    tile_store(3, out[3], ROW_BYTES);
     tiles_end();
-    return (float)sum;
+    return (float)(out[0][0][0] + out[1][0][0] + out[2][0][0] + out[3][0][0]);
 }
 
-#define LOOPS(name, dot, operands)                                                                 \
+#define LOOPS(name, dot, keep, set)                                                                \
     static float run_##name##_two(void)                                                            \
     {                                                                                              \
-        begin(operands, false);                                                                    \
+        begin(keep, set, false);                                                                   \
         for (int s = 0; s < STEPS; s++) {                                                          \
             dot(0, 4, 6);                                                                          \
             dot(1, 4, 6);                                                                          \
@@ -66,7 +51,7 @@ static float end(void)
     }                                                                                              \
     static float run_##name##_four(void)                                                           \
     {                                                                                              \
-        begin(operands, true);                                                                     \
+        begin(keep, set, true);                                                                    \
         for (int s = 0; s < STEPS; s++) {                                                          \
             dot(0, 4, 6);                                                                          \
             dot(1, 4, 7);                                                                          \
@@ -75,8 +60,8 @@ static float end(void)
         }                                                                                          \
         return end();                                                                              \
     }
-LOOPS(bf16, tile_dot_bfloat, any_numbers)
-LOOPS(int8, tile_dot_signed, any_bytes)
+LOOPS(bf16, tile_dot_bfloat, 0x807F, 0x3F80)
+LOOPS(int8, tile_dot_signed, 0xFFFF, 0)
 
 size_t dg_cpu_peaks_amx(dg_cpu_peak *out)
 {
