@@ -93,6 +93,20 @@ static void print_times(bench_report *r, const char *name, const dgemma_bench_re
             duration(median, f->median), quartiles, f->n);
 }
 
+/* What more context adds, and the share of the fastest rate in floats. */
+static void print_added(bench_report *r, const dgemma_bench_result *f)
+{
+    char added[32];
+    if (f->added <= 0)
+        return;
+    fprintf(r->out, "%s more", duration(added, f->added));
+    if (f->best_float)
+        fprintf(r->out, " at %.0f %% of %s",
+                100 * f->added_ops / f->added / f->rates[f->best_float].rate,
+                f->rates[f->best_float].name);
+    fputs(", ", r->out);
+}
+
 static void print_stage(bench_report *r, const dgemma_bench_result *f)
 {
     char median[32];
@@ -123,6 +137,7 @@ static void tell_people(bench_report *r, const dgemma_bench_result *f)
         if (f->name)
             fprintf(r->out, "%+.1f %%, ", 100 * (f->median / r->step - 1));
         print_shares(r, f);
+        print_added(r, f);
         if (f->host_seconds > 0)
             fprintf(r->out, "host %.0f us (%.2f %%), ", 1e6 * f->host_seconds,
                     100 * f->host_seconds / f->median);
@@ -159,6 +174,14 @@ static void tell_people(bench_report *r, const dgemma_bench_result *f)
 
 /* ---- for programs ---- */
 
+static void put_rates(FILE *out, const dgemma_bench_result *m)
+{
+    fputs(", \"rates\": {", out);
+    for (size_t i = 0; i < m->n_rates; i++)
+        fprintf(out, "%s\"%s\": %.6g", i ? ", " : "", m->rates[i].name, m->rates[i].rate);
+    fputc('}', out);
+}
+
 static void put_string(FILE *out, const char *key, const char *value)
 {
     if (!value)
@@ -180,10 +203,7 @@ static void put_machine(FILE *out, const dgemma_bench_result *m)
     put_string(out, "model", m->model);
     put_string(out, "device", m->device);
     put_string(out, "numerics", m->numerics);
-    fprintf(out, ", \"layers\": %d, \"rates\": {", m->n_layers);
-    for (size_t i = 0; i < m->n_rates; i++)
-        fprintf(out, "%s\"%s\": %.6g", i ? ", " : "", m->rates[i].name, m->rates[i].rate);
-    fputc('}', out);
+    fprintf(out, ", \"layers\": %d", m->n_layers);
 }
 
 static void put_shares(const bench_report *r, const dgemma_bench_result *f)
@@ -211,12 +231,19 @@ static void tell_programs(bench_report *r, const dgemma_bench_result *f)
         fprintf(r->out, ", \"steps\": %d", f->n_steps);
     if (f->kind == DGEMMA_BENCH_MACHINE)
         put_machine(r->out, f);
+    if (f->kind == DGEMMA_BENCH_MACHINE || f->n_rates)
+        put_rates(r->out, f);
     if (f->bytes > 0)
         put_shares(r, f);
     if (f->host_seconds > 0)
         fprintf(r->out, ", \"host_seconds\": %.9g", f->host_seconds);
     if (f->kind == DGEMMA_BENCH_STEP)
         fprintf(r->out, ", \"entropy\": %.6g", f->entropy);
+    if (f->added > 0)
+        fprintf(r->out, ", \"added\": %.9g, \"added_ops\": %.9g", f->added, f->added_ops);
+    if (f->added > 0 && f->best_float)
+        fprintf(r->out, ", \"added_of_float\": %.4g",
+                f->added_ops / f->added / f->rates[f->best_float].rate);
     if (f->kind == DGEMMA_BENCH_STEP && f->gathered >= 0)
         fprintf(r->out, ", \"gathered\": %.6g", f->gathered);
     if (f->kind == DGEMMA_BENCH_LOAD)
@@ -237,7 +264,7 @@ static void tell_programs(bench_report *r, const dgemma_bench_result *f)
 
 void bench_report_tell(bench_report *r, const dgemma_bench_result *f)
 {
-    if (f->kind == DGEMMA_BENCH_MACHINE)
+    if (f->kind == DGEMMA_BENCH_MACHINE || f->n_rates)
         keep_rates(r, f);
     if (f->kind == DGEMMA_BENCH_STEP && !f->name)
         r->step = f->median;

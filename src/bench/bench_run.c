@@ -26,7 +26,7 @@ enum {
 };
 
 /* Where the number of steps is ours: so many seconds of them, between these. */
-static const double SECONDS = 5, WARM_SECONDS = 2;
+static const double SECONDS = 5, WARM_SECONDS = 2, LEAST_ADDED = 1e-4;
 enum { LEAST_STEPS = 3, MOST_STEPS = 24, WARM_STEPS = 4, MOST_PROMPTS = 5 };
 
 /* Temperatures that can be asked for. */
@@ -41,6 +41,7 @@ typedef struct run {
     dg_bench_model model;
     dg_bench_session s;
     dg_bench_rates rates;
+    dgemma_bench_result first; /* the last step behind the first context */
     dgemma_bench_list threads, contexts, batches, chunks;
     int prompt;
     double *seconds;      /* [MAX_STEPS] */
@@ -162,6 +163,7 @@ static dgemma_status tell_machine(run *r)
     m.n_layers = r->model.cfg->n_layer;
     m.rates = r->rates.at;
     m.n_rates = r->rates.n;
+    m.best_float = r->rates.best_float;
     return tell(r, &m);
 }
 
@@ -239,10 +241,40 @@ static dgemma_status tell_stages(run *r)
     return st;
 }
 
+/* Rates as they are now; with `before`, the middle of these and those. */
+static dgemma_status rates_now(run *r, const dg_bench_rates *before)
+{
+    if (!r->s.is_cpu || !r->rates.n)
+        return DGEMMA_OK;
+    dgemma_status st = dg_bench_rates_again(&r->rates, r->s.n_thread, r->err);
+    for (size_t i = 1; !st && before && i < r->rates.n; i++)
+        r->rates.at[i].rate = (r->rates.at[i].rate + before->at[i].rate) / 2;
+    return st;
+}
+
+/* What f's context adds to a step behind the first one. */
+static void set_added(run *r, dgemma_bench_result *f)
+{
+    if (f->name || f->batch != r->batches.at[0])
+        return;
+    if (f->context == r->contexts.at[0]) {
+        r->first = *f;
+        return;
+    }
+    const double more = f->median - r->first.median;
+    if (f->ops > r->first.ops && more > LEAST_ADDED) {
+        f->added = more;
+        f->added_ops = f->ops - r->first.ops;
+    }
+}
+
 static dgemma_status measure_steps(run *r, int *n)
 {
     double entropy = 0, gathered = 0;
     dgemma_status st = warm_up(r, n);
+    if (!st)
+        st = rates_now(r, NULL);
+    const dg_bench_rates before = r->rates;
     for (int i = 0; !st && i < *n; i++) {
         st = watch(r, "context %d, batch %d: step %d of %d", r->s.context, r->s.batch, i + 1, *n);
         if (!st)
@@ -251,6 +283,8 @@ static dgemma_status measure_steps(run *r, int *n)
         entropy += dg_bench_entropy(&r->s) / *n;
         gathered += dg_bench_gathered(&r->s) / *n;
     }
+    if (!st)
+        st = rates_now(r, &before);
     if (st)
         return st;
     dgemma_bench_result f = result(r, DGEMMA_BENCH_STEP);
@@ -270,6 +304,10 @@ static dgemma_status measure_steps(run *r, int *n)
     f.kv_bytes = dg_kv_bytes_held(r->s.kv);
     f.peak_bytes = dg_memory_now().peak;
     f.name = r->s.guided ? "constrained" : NULL;
+    f.rates = r->rates.at;
+    f.n_rates = r->rates.n;
+    f.best_float = r->rates.best_float;
+    set_added(r, &f);
     return tell(r, &f);
 }
 

@@ -18,6 +18,8 @@ check "steps" says "step " tiny -c 64 --no-rates
 check "what the machine can do" says "at best: reads" tiny -c 64
 check "and the share of it" says "% of reading" tiny -c 64
 check "lines with shares that end" ends_lines
+check "what a context adds" says " more at " tiny -c 64,3900 --steps 9
+check "without what the machine can do" says " more, " tiny -c 64,3900 --steps 9 --no-rates
 check "a prompt" says "tokens/s" tiny -c 64 --chunk 50 --no-rates
 check "a block" says "block of 2 steps" tiny -c 64 --no-rates
 check "stages" says "vocabulary" tiny -c 64 --stages --no-rates
@@ -51,9 +53,17 @@ assert steps == [(1, 64, 1), (2, 64, 1), (2, 256, 1), (2, 1024, 1), (2, 64, 2)],
 machine = results[0]
 assert machine["rates"]["read"] > 1e6 and machine["layers"] == 2, machine
 for r in results:
+    if r["kind"] == "machine":
+        last = r
     if r["kind"] == "step":
         assert r["least"] <= r["lower"] <= r["median"] <= r["upper"] <= r["most"] and r["of_read"] > 0, r
-        assert r["entropy"] >= 0, r
+        assert r["entropy"] >= 0 and r["rates"]["read"] == last["rates"]["read"], r
+        first = r if (r["context"], r["batch"]) == (64, 1) else first
+        assert "added" not in r or (r["batch"] == 1 and r["context"] > 64), r
+        if "added" in r:
+            more = r["median"] - first["median"]
+            assert abs(r["added"] - more) < 1e-8 and abs(r["added_ops"] - (r["ops"] - first["ops"])) < 10, (r, first)
+            assert any(abs(r["added_ops"] / more / rate / r["added_of_float"] - 1) < 1e-2 for rate in r["rates"].values()), r
     if r["kind"] == "load":
         assert r["weight_bytes"] > 1000 and r["resident_bytes"] > 1000, r
 assert sum(k == "stage" for k in kinds) == 26, kinds
