@@ -219,7 +219,7 @@ SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/pocket/*.sh te
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c tests/guided/valid_answers.c)
 
-.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-llama test-ray test-deb test-container test-x86 mutations golden pocket-eval bench soak soak-state bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel wheel-label dist deb install uninstall format format-check \
+.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-llama test-ray test-deb test-container test-cross mutations golden pocket-eval bench soak soak-state bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel wheel-label dist deb install uninstall format format-check \
         check check-layers check-names check-lengths clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -461,9 +461,9 @@ soak-state: all
 mutations: build/deps-build.ok build/deps-test.ok
 	@python3 tools/mutate.py $(MUTATE_ARGS)
 
-# On other machines: built for x86-64 and run on an emulated processor. X86_ARGS: suites, or SUITE:CASE.
-test-x86: build/deps-build.ok build/deps-cross.ok
-	@sh tools/cross_x86.sh $(X86_ARGS)
+# Built for the other architecture, x86-64 or aarch64, and run on an emulated processor. CROSS_ARGS: suites, or SUITE:CASE.
+test-cross: build/deps-build.ok build/deps-cross.ok
+	@sh tools/cross_test.sh $(CROSS_ARGS)
 
 # A thousand answers under fifty schemas, by a model that knows nothing and by the pocket model.
 test-valid: $(VALID)
@@ -484,7 +484,7 @@ test-lm-eval: all
 # What takes too long for every change: mutations, a minute of fuzzing a target, ten minutes of many clients, the
 # numbers of the other architecture.
 test-long: all
-	@status=0; for goal in mutations fuzz soak soak-state test-valid test-tools test-gaps test-lm-eval test-ray cuda-host cuda-golden $(if $(filter x86_64-%,$(TARGET)),,test-x86); do \
+	@status=0; for goal in mutations fuzz soak soak-state test-valid test-tools test-gaps test-lm-eval test-ray cuda-host cuda-golden test-cross; do \
 	    echo "== make $$goal"; $(MAKE) --no-print-directory $$goal FUZZ_SECONDS=60 SOAK_ARGS='--minutes 10' || status=1; \
 	done; exit $$status
 
@@ -650,7 +650,7 @@ help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
 	@echo 'make run              chat; without a terminal, three sample prompts (RUN_MODEL, RUN_ARGS: options)'
 	@echo 'make test             every test; the last line is the sum. The page is tested in Chromium, which is installed for it; BROWSER=0: not'
-	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes, answers under schemas, calls, gaps, lm-eval, Ray, CUDA on the host, test-x86'
+	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes, answers under schemas, calls, gaps, lm-eval, Ray, CUDA on the host, test-cross'
 	@echo 'make test-valid       answers under schemas are what the schemas say'
 	@echo 'make test-tools       calls that are asked for are made (TOOL_RUNS: how many)'
 	@echo 'make test-gaps        what was cut out of answers of the pocket model is found again'
@@ -659,7 +659,7 @@ help:
 	@echo 'make test-ray         rows over workers of Ray, of which some are killed; installs it'
 	@echo 'make test-deb         the Debian packages, installed and run in a fresh system; needs root'
 	@echo 'make test-container   the steps of packaging/Containerfile, and the image, without a container engine; needs root'
-	@echo 'make test-x86         the numbers on an emulated x86-64: kernels, functions, answers of seeds (X86_ARGS: suites)'
+	@echo 'make test-cross       the numbers on an emulated processor of the other architecture: kernels, golden traces, functions, answers of seeds (CROSS_ARGS: suites)'
 	@echo 'make mutations        small errors that a unit test has to notice (MUTATE_ARGS: --only PATTERN, --list)'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
 	@echo 'make pocket-eval      ask the small model all prompts of its evaluation (POCKET_ARGS: options)'

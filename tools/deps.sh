@@ -6,7 +6,7 @@
 #   test    Check, Python's Jinja to compare chat templates with, and its venv for a client of the server
 #   fuzz    clang with libFuzzer and the sanitizers
 #   format  clang-format
-#   cross   a compiler for x86-64 and an emulator of it, on other machines
+#   cross   a compiler for the other architecture, x86-64 or aarch64, and an emulator of it
 #   bench   wrk and curl, to put load on the server
 #   cxx     a C++ compiler, for the public headers
 #   browser Chromium and its driver, for the tests of the server's page; skipped without them
@@ -87,8 +87,12 @@ for group in "$@"; do
         have_program promtool || need prometheus
         ;;
     cross)
-        command -v x86_64-linux-gnu-gcc >/dev/null 2>&1 || need gcc-x86-64-linux-gnu
-        command -v qemu-x86_64 >/dev/null 2>&1 || need qemu-user
+        case $(uname -m) in
+        x86_64) other=aarch64 ;;
+        *) other=x86_64 ;;
+        esac
+        command -v "$other-linux-gnu-gcc" >/dev/null 2>&1 || need "gcc-$(echo "$other" | tr _ -)-linux-gnu"
+        command -v "qemu-$other" >/dev/null 2>&1 || need qemu-user
         ;;
     deb)
         have_essential || need build-essential

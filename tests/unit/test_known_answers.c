@@ -1,7 +1,7 @@
 /* What a seed gives is the same on every machine: texts, tokens and bits that were recorded once.
  * They change with the model file, with what a request puts in front of the model, and with the
  * arithmetic; a change of the last kind needs a reason, and evidence that the new values are right.
- * `make test-x86` runs this on the other architecture. */
+ * `make test-cross` runs this on the other architecture. */
 #include <stdio.h>
 #include <string.h>
 #include "base/alloc.h"
