@@ -93,17 +93,22 @@ static void print_times(bench_report *r, const char *name, const dgemma_bench_re
             duration(median, f->median), quartiles, f->n);
 }
 
-/* What more context adds, and the share of the fastest rate in floats. */
+/* The share of the fastest rate in floats at which a context was added; 0: nobody knows. */
+static double added_share(const dgemma_bench_result *f)
+{
+    const double rate =
+        f->best_float && f->best_float < f->n_rates ? f->rates[f->best_float].rate : 0;
+    return f->added > 0 && rate > 0 ? f->added_ops / f->added / rate : 0;
+}
+
 static void print_added(bench_report *r, const dgemma_bench_result *f)
 {
     char added[32];
     if (f->added <= 0)
         return;
     fprintf(r->out, "%s more", duration(added, f->added));
-    if (f->best_float)
-        fprintf(r->out, " at %.0f %% of %s",
-                100 * f->added_ops / f->added / f->rates[f->best_float].rate,
-                f->rates[f->best_float].name);
+    if (added_share(f) > 0)
+        fprintf(r->out, " at %.0f %% of %s", 100 * added_share(f), f->rates[f->best_float].name);
     fputs(", ", r->out);
 }
 
@@ -241,9 +246,8 @@ static void tell_programs(bench_report *r, const dgemma_bench_result *f)
         fprintf(r->out, ", \"entropy\": %.6g", f->entropy);
     if (f->added > 0)
         fprintf(r->out, ", \"added\": %.9g, \"added_ops\": %.9g", f->added, f->added_ops);
-    if (f->added > 0 && f->best_float)
-        fprintf(r->out, ", \"added_of_float\": %.4g",
-                f->added_ops / f->added / f->rates[f->best_float].rate);
+    if (added_share(f) > 0)
+        fprintf(r->out, ", \"added_of_float\": %.4g", added_share(f));
     if (f->kind == DGEMMA_BENCH_STEP && f->gathered >= 0)
         fprintf(r->out, ", \"gathered\": %.6g", f->gathered);
     if (f->kind == DGEMMA_BENCH_LOAD)

@@ -334,15 +334,17 @@ typedef struct dgemma_bench_result {
     double gathered;     /* STEP on a GPU: the share of rows that are sure enough for a soft
                             embedding of few words; below 0: nobody counts */
 
-    /* STEP behind another context than the first: by how much longer it takes than one behind the
-     * first, as that was measured last, and how many operations more it has, which are attention's
-     * and so in floats; less than 0.1 ms, which is noise: 0 */
+    /* STEP of the first batch behind a longer context than the first, not "constrained": by how
+     * much longer it takes than one behind the first, as that was measured last, and how many
+     * operations more it has, which are attention's and so in floats. 0: less than 0.1 ms, which is
+     * noise, or the first was not measured */
     double added, added_ops;
 
-    /* MACHINE and STEP */
-    const dgemma_bench_rate *rates; /* the first is reading; a STEP on the CPU: the others are those
-                                       measured before it and behind it, in the middle */
-    size_t n_rates, best_float;     /* of them the fastest in floats; 0: none */
+    /* MACHINE and STEP, until the callback returns */
+    const dgemma_bench_rate *rates; /* the first is reading, measured once; of a STEP on the CPU the
+                                       others are means of one measurement before it and one behind
+                                       it, on a GPU they are MACHINE's */
+    size_t n_rates, best_float;     /* how many; which of them is the fastest in floats, 0: none */
 
     /* MACHINE */
     const char *device, *numerics, *model;

@@ -31,7 +31,7 @@ def read(argument):
     try:
         with open(path, encoding="utf-8") as f:
             results = json.load(f)["results"]
-        steps = [r for r in results if r["kind"] == "step"]
+        steps = [r for r in results if r["kind"] == "step" and "name" not in r]
         for r in steps:
             r["threads"], r["context"], r["batch"], r["median"], r["lower"], r["upper"]
         machine = next((r for r in results if r["kind"] == "machine"), {"model": path})

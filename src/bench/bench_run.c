@@ -41,7 +41,7 @@ typedef struct run {
     dg_bench_model model;
     dg_bench_session s;
     dg_bench_rates rates;
-    dgemma_bench_result first; /* the last step behind the first context */
+    double first_median, first_ops; /* the last step behind the first context; 0: none yet */
     dgemma_bench_list threads, contexts, batches, chunks;
     int prompt;
     double *seconds;      /* [MAX_STEPS] */
@@ -150,7 +150,7 @@ static dgemma_status tell_machine(run *r)
         st = r->s.is_cpu ? dg_bench_rates_cpu(&r->rates, r->s.n_thread, r->err)
                          : dg_bench_rates_device(&r->rates, r->s.device, r->err);
     if (st == DGEMMA_E_NOMEM) { /* a device that the model fills can still be measured */
-        r->rates.n = 0;
+        r->rates = (dg_bench_rates){.n = 0};
         st = DGEMMA_OK;
     }
     if (st)
@@ -241,7 +241,7 @@ static dgemma_status tell_stages(run *r)
     return st;
 }
 
-/* Rates as they are now; with `before`, the middle of these and those. */
+/* Rates as they are now; with `before`, the means of these and those. */
 static dgemma_status rates_now(run *r, const dg_bench_rates *before)
 {
     if (!r->s.is_cpu || !r->rates.n)
@@ -252,19 +252,18 @@ static dgemma_status rates_now(run *r, const dg_bench_rates *before)
     return st;
 }
 
-/* What f's context adds to a step behind the first one. */
+/* What f's context adds to a step behind the first one, where that was measured. */
 static void set_added(run *r, dgemma_bench_result *f)
 {
     if (f->name || f->batch != r->batches.at[0])
         return;
+    const double more = f->median - r->first_median;
     if (f->context == r->contexts.at[0]) {
-        r->first = *f;
-        return;
-    }
-    const double more = f->median - r->first.median;
-    if (f->ops > r->first.ops && more > LEAST_ADDED) {
+        r->first_median = f->median;
+        r->first_ops = f->ops;
+    } else if (r->first_ops > 0 && f->ops > r->first_ops && more > LEAST_ADDED) {
         f->added = more;
-        f->added_ops = f->ops - r->first.ops;
+        f->added_ops = f->ops - r->first_ops;
     }
 }
 
@@ -463,6 +462,7 @@ static dgemma_status measure_threads(run *r, int n_thread, bool all)
         r->s.temperature = r->opt->temperature;
     if (r->opt->answer)
         r->s.answer_steps = r->opt->n_steps ? r->opt->n_steps : ANSWER_STEPS;
+    r->first_median = r->first_ops = 0; /* of other threads */
     st = tell_machine(r);
     if (!st)
         st = tell_load(r);
