@@ -66,7 +66,7 @@ void *check_bytes(check *c, size_t n)
     check_buffer b = {.map_bytes = inside + 2 * page, .data_bytes = n};
     b.map = mmap(NULL, b.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (c->n_buffer == CHECK_MAX_BUFFER || b.map == MAP_FAILED ||
-        mprotect(b.map + page, inside, PROT_READ | PROT_WRITE) != 0) {
+        (inside && mprotect(b.map + page, inside, PROT_READ | PROT_WRITE) != 0)) {
         fprintf(stderr, "check_kernels: no memory for a buffer of %zu bytes\n", n);
         exit(2);
     }
