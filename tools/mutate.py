@@ -6,9 +6,9 @@
 LIST (tests/mutations.txt unless given) names places and what to write there instead. Each is applied by
 itself to a copy of the tree under build/mutants, the tests are built there and the suites named beside it
 are run: of the unit tests, or of another program. A suite that fails, crashes or hangs has noticed, one whose
-tests are all skipped has not. What no suite noticed has survived, and that is a failure; so is a mutation that does not apply any more or does
-not compile: the list follows the code. The last line is the sum, as of every test: `N passed, N failed, N
-skipped`.
+tests are all skipped has not. What no suite noticed has survived, and that is a failure; so is a mutation
+that does not apply any more or does not compile: the list follows the code. The last line is the sum, as of
+every test: `N passed, N failed, N skipped`.
 
 The list, line by line:
 

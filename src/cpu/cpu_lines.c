@@ -47,7 +47,7 @@ void dg_cpu_lines_soften(dg_cpu_lines *l, int line, int lo, int hi, int n)
     float top;
     l->cpu->k.argmax(s + lo, hi - lo, &top);
     if (top > l->against[line]) {
-        /* 0 for the first keys: max starts at -infinity */
+        /* 0 for the first keys, before which it is against -infinity */
         float shrink = (float)dg_exp((double)(l->against[line] - top));
         float *out = dg_cpu_line_sums(l, line);
         for (int i = 0; i < l->dim; i++)
