@@ -89,6 +89,12 @@ static const char *line(void)
     return vt_row_text(&session.screen, session.screen.y);
 }
 
+/* The row under it; not for the last row of the screen. */
+static const char *below(void)
+{
+    return vt_row_text(&session.screen, session.screen.y + 1);
+}
+
 /* Ctrl-D: it leaves, and the terminal is as it was. */
 static bool leaves(void)
 {
@@ -167,8 +173,10 @@ static bool history_and_search(void)
     CHECK_SOON(!strcmp(line(), "> /seed 22"));
     pty_send(&session, "3");
     CHECK(ask("", "Seed 223."));
-    pty_send(&session, "\022d 11\033"); /* Ctrl-R */
-    CHECK_SOON(!strcmp(line(), "> /seed 11"));
+    pty_send(&session, "\022d 11"); /* Ctrl-R: what is looked for has a row of its own */
+    CHECK(pty_wait_text(&session, "bck:d 11"));
+    pty_send(&session, "\033");
+    CHECK_SOON(!strcmp(line(), "> /seed 11") && !*below());
     CHECK(ask("", "Seed 11."));
     CHECK(leaves());
     pty_close(&session);
