@@ -106,7 +106,8 @@ static void print_added(bench_report *r, const dgemma_bench_result *f)
     char added[32];
     if (f->added <= 0)
         return;
-    fprintf(r->out, "%s more", duration(added, f->added));
+    fprintf(r->out, "%s%s more", f->attention_seconds > 0 ? "attention " : "",
+            duration(added, f->added));
     if (added_share(f) > 0)
         fprintf(r->out, " at %.0f %% of %s", 100 * added_share(f), f->rates[f->best_float].name);
     fputs(", ", r->out);
@@ -240,6 +241,8 @@ static void tell_programs(bench_report *r, const dgemma_bench_result *f)
         put_rates(r->out, f);
     if (f->bytes > 0)
         put_shares(r, f);
+    if (f->attention_seconds > 0)
+        fprintf(r->out, ", \"attention\": %.9g", f->attention_seconds);
     if (f->host_seconds > 0)
         fprintf(r->out, ", \"host_seconds\": %.9g", f->host_seconds);
     if (f->kind == DGEMMA_BENCH_STEP)

@@ -329,21 +329,22 @@ typedef struct dgemma_bench_result {
     double median, lower, upper, least, most; /* lower, upper: quartiles */
     double bytes,
         ops; /* STEP, PREFILL, PICTURE: that have to be read and computed, whatever the way */
+    double attention_seconds; /* STEP on the CPU, of one: in attention (median) */
     double host_seconds; /* STEP on a GPU, of one: in which the GPU waited for the host (median) */
     double entropy;      /* STEP: of a row, in nats (mean) */
     double gathered;     /* STEP on a GPU: the share of rows that are sure enough for a soft
                             embedding of few words; below 0: nobody counts */
 
     /* STEP of the first batch behind a longer context than the first, not "constrained": by how
-     * much longer it takes than one behind the first, as that was measured last, and how many
-     * operations more it has, which are attention's and so in floats. 0: less than 0.1 ms, which is
-     * noise, or the first was not measured */
+     * much longer it takes than one behind the first, as that was measured last (its attention on
+     * the CPU, the whole step on a GPU), and how many operations more it has, which are attention's
+     * and so in floats. 0: less than 0.1 ms, which is noise, or the first was not measured */
     double added, added_ops;
 
     /* MACHINE and STEP, until the callback returns */
     const dgemma_bench_rate *rates; /* the first is reading, measured once; of a STEP on the CPU the
-                                       others are means of one measurement before it and one behind
-                                       it, on a GPU they are MACHINE's */
+                                       others are means of what was measured between its steps, on a
+                                       GPU they are MACHINE's */
     size_t n_rates, best_float;     /* how many; which of them is the fastest in floats, 0: none */
 
     /* MACHINE */

@@ -14,9 +14,17 @@ typedef struct dg_bench_rates {
 /* n_thread threads of the CPU together, the best of some tries of about a second in all. */
 dgemma_status dg_bench_rates_cpu(dg_bench_rates *out, int n_thread, dgemma_error *err);
 
-/* Those of instructions once more, in some hundredths of a second: on a machine that is shared they
- * change from one minute to the next. `rates` are what dg_bench_rates_cpu gave; reading stays. */
-dgemma_status dg_bench_rates_again(dg_bench_rates *rates, int n_thread, dgemma_error *err);
+/* Rates of the CPU's instructions beside something else that is measured: on a machine that is
+ * shared they change from one second to the next. A look of some hundredths of a second before it
+ * and behind each of its parts, with the seconds that the part took; where parts are short some
+ * looks are left out, so that they take a fifth of the time at most. */
+typedef struct dg_bench_looks dg_bench_looks;
+dgemma_status dg_bench_looks_open(dg_bench_looks **out, int n_thread, dgemma_error *err);
+void dg_bench_look(dg_bench_looks *l, double seconds);
+
+/* The means of all looks take the place of what dg_bench_rates_cpu gave; reading stays. */
+void dg_bench_looks_mean(const dg_bench_looks *l, dg_bench_rates *rates);
+void dg_bench_looks_close(dg_bench_looks *l);
 
 /* A device; `be` is the one that dg_device_open gave. */
 dgemma_status dg_bench_rates_device(dg_bench_rates *out, dg_backend *be, dgemma_error *err);

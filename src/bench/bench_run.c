@@ -41,11 +41,11 @@ typedef struct run {
     dg_bench_model model;
     dg_bench_session s;
     dg_bench_rates rates;
-    double first_median, first_ops; /* the last step behind the first context; 0: none yet */
+    double first_seconds, first_ops; /* the last step behind the first context; 0: none yet */
     dgemma_bench_list threads, contexts, batches, chunks;
     int prompt;
     double *seconds;      /* [MAX_STEPS] */
-    double *host_seconds; /* [MAX_STEPS] of those, in which a device waited */
+    double *part_seconds; /* [MAX_STEPS] of those: attention on the CPU, a device's waiting */
     dgemma_error *err;
 } run;
 
@@ -198,11 +198,21 @@ static dgemma_status timed_step(run *r, double *seconds)
     return st;
 }
 
-/* What a step took beyond the time in which its device computed. */
-static double host_share(const run *r, double seconds)
+/* A step, and the part of it that is looked at: on the CPU its attention, on a device the time
+ * beyond that in which it computed. */
+static dgemma_status timed_parts(run *r, double *seconds, double *part)
 {
+    double stage[DG_STAGES];
     dg_backend *be = r->s.be;
-    return be->device_seconds ? seconds - be->device_seconds(be) : 0;
+    if (r->s.is_cpu)
+        dg_timed_start(be);
+    dgemma_status st = timed_step(r, seconds);
+    if (r->s.is_cpu) {
+        dg_timed_stop(be, stage);
+        *part = stage[DG_STAGE_ATTENTION_SLIDING] + stage[DG_STAGE_ATTENTION_GLOBAL];
+    } else
+        *part = !st && be->device_seconds ? *seconds - be->device_seconds(be) : 0;
+    return st;
 }
 
 /* Until nothing is new any more; how many steps to measure then. */
@@ -241,25 +251,16 @@ static dgemma_status tell_stages(run *r)
     return st;
 }
 
-/* Rates as they are now; with `before`, the means of these and those. */
-static dgemma_status rates_now(run *r, const dg_bench_rates *before)
-{
-    if (!r->s.is_cpu || !r->rates.n)
-        return DGEMMA_OK;
-    dgemma_status st = dg_bench_rates_again(&r->rates, r->s.n_thread, r->err);
-    for (size_t i = 1; !st && before && i < r->rates.n; i++)
-        r->rates.at[i].rate = (r->rates.at[i].rate + before->at[i].rate) / 2;
-    return st;
-}
-
-/* What f's context adds to a step behind the first one, where that was measured. */
+/* What f's context adds to a step behind the first one, where that was measured: to its attention
+ * where that was looked at, since what other stages take moves by more. */
 static void set_added(run *r, dgemma_bench_result *f)
 {
     if (f->name || f->batch != r->batches.at[0])
         return;
-    const double more = f->median - r->first_median;
+    const double seconds = f->attention_seconds > 0 ? f->attention_seconds : f->median,
+                 more = seconds - r->first_seconds;
     if (f->context == r->contexts.at[0]) {
-        r->first_median = f->median;
+        r->first_seconds = seconds;
         r->first_ops = f->ops;
     } else if (r->first_ops > 0 && f->ops > r->first_ops && more > LEAST_ADDED) {
         f->added = more;
@@ -267,30 +268,43 @@ static void set_added(run *r, dgemma_bench_result *f)
     }
 }
 
+/* Steps, and between them looks at what the CPU gives meanwhile. */
+static dgemma_status time_steps(run *r, int n, double *entropy, double *gathered)
+{
+    dg_bench_looks *looks = NULL;
+    dgemma_status st = DGEMMA_OK;
+    if (r->s.is_cpu && r->rates.n)
+        st = dg_bench_looks_open(&looks, r->s.n_thread, r->err);
+    if (looks)
+        dg_bench_look(looks, 0);
+    for (int i = 0; !st && i < n; i++) {
+        st = watch(r, "context %d, batch %d: step %d of %d", r->s.context, r->s.batch, i + 1, n);
+        if (!st)
+            st = timed_parts(r, &r->seconds[i], &r->part_seconds[i]);
+        if (!st && looks)
+            dg_bench_look(looks, r->seconds[i]);
+        *entropy += dg_bench_entropy(&r->s) / n;
+        *gathered += dg_bench_gathered(&r->s) / n;
+    }
+    if (looks)
+        dg_bench_looks_mean(looks, &r->rates);
+    dg_bench_looks_close(looks);
+    return st;
+}
+
 static dgemma_status measure_steps(run *r, int *n)
 {
     double entropy = 0, gathered = 0;
     dgemma_status st = warm_up(r, n);
     if (!st)
-        st = rates_now(r, NULL);
-    const dg_bench_rates before = r->rates;
-    for (int i = 0; !st && i < *n; i++) {
-        st = watch(r, "context %d, batch %d: step %d of %d", r->s.context, r->s.batch, i + 1, *n);
-        if (!st)
-            st = timed_step(r, &r->seconds[i]);
-        r->host_seconds[i] = st ? 0 : host_share(r, r->seconds[i]);
-        entropy += dg_bench_entropy(&r->s) / *n;
-        gathered += dg_bench_gathered(&r->s) / *n;
-    }
-    if (!st)
-        st = rates_now(r, &before);
+        st = time_steps(r, *n, &entropy, &gathered);
     if (st)
         return st;
     dgemma_bench_result f = result(r, DGEMMA_BENCH_STEP);
     dg_cost cost = dg_cost_step(r->model.cfg, r->model.ck, r->opt->engine.weights, f.context,
                                 f.batch, r->s.kv_type);
-    dg_bench_spread(&f, r->host_seconds, *n);
-    f.host_seconds = f.median;
+    dg_bench_spread(&f, r->part_seconds, *n);
+    *(r->s.is_cpu ? &f.attention_seconds : &f.host_seconds) = f.median;
     dg_bench_spread(&f, r->seconds, *n);
     f.bytes = cost.bytes;
     f.ops = cost.ops;
@@ -462,7 +476,7 @@ static dgemma_status measure_threads(run *r, int n_thread, bool all)
         r->s.temperature = r->opt->temperature;
     if (r->opt->answer)
         r->s.answer_steps = r->opt->n_steps ? r->opt->n_steps : ANSWER_STEPS;
-    r->first_median = r->first_ops = 0; /* of other threads */
+    r->first_seconds = r->first_ops = 0; /* of other threads */
     st = tell_machine(r);
     if (!st)
         st = tell_load(r);
@@ -562,8 +576,8 @@ dgemma_status dg_bench_run(const dgemma_bench_options *opt, dgemma_error *err)
              .chunks = opt->chunks,
              .err = err ? err : &own};
     r.seconds = dg_array(MAX_STEPS, sizeof *r.seconds);
-    r.host_seconds = dg_array(MAX_STEPS, sizeof *r.host_seconds);
-    dgemma_status st = r.seconds && r.host_seconds
+    r.part_seconds = dg_array(MAX_STEPS, sizeof *r.part_seconds);
+    dgemma_status st = r.seconds && r.part_seconds
                            ? dg_bench_model_open(&r.model, opt, r.err)
                            : dg_fail(r.err, DGEMMA_E_NOMEM, "out of memory");
     if (!st)
@@ -572,6 +586,6 @@ dgemma_status dg_bench_run(const dgemma_bench_options *opt, dgemma_error *err)
         st = measure(&r);
     dg_bench_model_close(&r.model);
     dg_free(r.seconds);
-    dg_free(r.host_seconds);
+    dg_free(r.part_seconds);
     return st;
 }

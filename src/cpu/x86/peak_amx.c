@@ -1,29 +1,26 @@
-/* Tiles as products would keep them: four of sums with two of either operand, or two of sums with
- * one of either. Of eight tiles in use a core that is shared makes less than half of what it makes
- * of four (tiles_amx.h); a free one does not care. Operands are numbers of no order, as products
- * have them: those of zeros take a sixth less time. */
+/* Products of tiles whose operands come from the first-level cache, as those of a matrix do: four
+ * sums with two tiles of either operand, or two sums with one of rows and, in turn, two of columns.
+ * On a free core both take as long as products by themselves. Of eight tiles in use a core that is
+ * shared makes less than half of what it makes of four (tiles_amx.h), and of those half of what a
+ * free one does. Operands are numbers of no order, as products have them: those of zeros take a
+ * sixth less time. */
 #include "cpu/cpu_peak.h"
 #include "cpu/x86/tiles_amx.h"
 
 enum { STEPS = 1000, PRODUCTS = 4 };
 enum { ROWS = 16, ROW_BYTES = 64, NUMBERS = ROWS * ROW_BYTES / 2 };
 
+typedef uint16_t operands[4 * NUMBERS]; /* two tiles of rows, and two of columns */
+
 /* Numbers that change from one to the next: any halves of words; of bfloat16 (`keep` and `set`)
- * those from 1 to 2 of either sign, whose sums stay far from the largest. One of either operand, or
- * two. */
-static void begin(uint16_t keep, uint16_t set, bool both)
+ * those from 1 to 2 of either sign, whose sums stay far from the largest. */
+static const uint16_t *begin(operands o, uint16_t keep, uint16_t set)
 {
-    uint16_t of[2 * NUMBERS], *first = of, *second = of + NUMBERS;
-    for (unsigned i = 0; i < 2 * NUMBERS; i++)
-        of[i] = (uint16_t)((2654435761u * i >> 12 & keep) | set);
-    __asm__("" : "+r"(first), "+r"(second)); /* tiles read less than their macros say */
+    for (unsigned i = 0; i < 4 * NUMBERS; i++)
+        o[i] = (uint16_t)((2654435761u * i >> 12 & keep) | set);
+    __asm__("" : "+r"(o)); /* tiles read less than their macros say */
     tiles_begin(ROWS, ROW_BYTES);
-    tile_load(4, first, ROW_BYTES);
-    tile_load(6, second, ROW_BYTES);
-    if (!both)
-        return;
-    tile_load(5, second, ROW_BYTES);
-    tile_load(7, first, ROW_BYTES);
+    return o;
 }
 
 static float end(void)
@@ -37,22 +34,30 @@ static float end(void)
     return (float)(out[0][0][0] + out[1][0][0] + out[2][0][0] + out[3][0][0]);
 }
 
+#define LOAD(tile, which) tile_load(tile, from + (which)*NUMBERS, ROW_BYTES)
 #define LOOPS(name, dot, keep, set)                                                                \
     static float run_##name##_two(void)                                                            \
     {                                                                                              \
-        begin(keep, set, false);                                                                   \
-        for (int s = 0; s < STEPS; s++) {                                                          \
+        operands o __attribute__((aligned(64)));                                                   \
+        const uint16_t *from = begin(o, keep, set);                                                \
+        for (int s = 0; s < 2 * STEPS; s++) {                                                      \
+            LOAD(4, 0);                                                                            \
+            LOAD(6, 2);                                                                            \
             dot(0, 4, 6);                                                                          \
-            dot(1, 4, 6);                                                                          \
-            dot(0, 4, 6);                                                                          \
+            LOAD(6, 3);                                                                            \
             dot(1, 4, 6);                                                                          \
         }                                                                                          \
         return end();                                                                              \
     }                                                                                              \
     static float run_##name##_four(void)                                                           \
     {                                                                                              \
-        begin(keep, set, true);                                                                    \
+        operands o __attribute__((aligned(64)));                                                   \
+        const uint16_t *from = begin(o, keep, set);                                                \
         for (int s = 0; s < STEPS; s++) {                                                          \
+            LOAD(4, 0);                                                                            \
+            LOAD(6, 2);                                                                            \
+            LOAD(5, 1);                                                                            \
+            LOAD(7, 3);                                                                            \
             dot(0, 4, 6);                                                                          \
             dot(1, 4, 7);                                                                          \
             dot(2, 5, 6);                                                                          \
