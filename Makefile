@@ -520,7 +520,7 @@ cuda-golden:
 	build/emulated/dgemma-golden --device cuda $(addprefix tests/fixtures/golden/,text vision sampler_finishes pocket_thinking peft)
 
 # Everything about the CUDA backend on a machine with a GPU; also how other cards are reported.
-gpu-report: $(BUILD)/cuda_tests $(BUILD)/dgemma-golden $(PROGRAM) $(BUILD)/bench_cuda_products
+gpu-report: $(BUILD)/cuda_tests $(BUILD)/dgemma-golden $(PROGRAM) $(POCKET_EVAL) $(BUILD)/bench_cuda_products
 	@BUILD='$(BUILD)' sh tools/gpu_report.sh build/gpu-report
 
 golden: $(BUILD)/dgemma-golden
