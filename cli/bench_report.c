@@ -242,7 +242,7 @@ static void tell_programs(bench_report *r, const dgemma_bench_result *f)
     if (f->bytes > 0)
         put_shares(r, f);
     if (f->attention_seconds > 0)
-        fprintf(r->out, ", \"attention\": %.9g", f->attention_seconds);
+        fprintf(r->out, ", \"attention_seconds\": %.9g", f->attention_seconds);
     if (f->host_seconds > 0)
         fprintf(r->out, ", \"host_seconds\": %.9g", f->host_seconds);
     if (f->kind == DGEMMA_BENCH_STEP)

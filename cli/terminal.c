@@ -183,7 +183,8 @@ void cli_terminal_begin_answer(bool drawn)
     terminal.drawing = drawn;
     if (terminal.has_modes) {
         struct termios quiet = terminal.modes;
-        quiet.c_lflag &= ~(tcflag_t)(ECHO | ICANON); /* Ctrl-C and Ctrl-Z stay signals */
+        quiet.c_lflag &= ~(tcflag_t)(ECHO | ICANON); /* Ctrl-C and Ctrl-Z stay signals … */
+        quiet.c_lflag |= NOFLSH; /* … that cut no row which is on its way, and lose no keys */
         tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
     }
     if (drawn)

@@ -343,8 +343,8 @@ typedef struct dgemma_bench_result {
 
     /* MACHINE and STEP, until the callback returns */
     const dgemma_bench_rate *rates; /* the first is reading, measured once; of a STEP on the CPU the
-                                       others are means of what was measured between its steps, on a
-                                       GPU they are MACHINE's */
+                                       others are means of what was measured before and between its
+                                       steps, on a GPU they are MACHINE's */
     size_t n_rates, best_float;     /* how many; which of them is the fastest in floats, 0: none */
 
     /* MACHINE */

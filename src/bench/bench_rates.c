@@ -11,7 +11,7 @@
 /* More than caches hold, and shared by the threads piece by piece. */
 enum { PIECE = 8 << 20, MIN_PIECES = 64, READ_TRIES = 6, PEAK_RUNS = 32 };
 enum { TRIES = 40, LOOK_TRIES = 4 };
-static const double LOOKING = 0.25; /* of the time that the rest takes, at most */
+static const double LOOKING = 0.25; /* of the rest's time: with more there is no further look */
 
 typedef struct reading {
     const unsigned char *data;

@@ -16,8 +16,8 @@ dgemma_status dg_bench_rates_cpu(dg_bench_rates *out, int n_thread, dgemma_error
 
 /* Rates of the CPU's instructions beside something else that is measured: on a machine that is
  * shared they change from one second to the next. A look of some hundredths of a second before it
- * and behind each of its parts, with the seconds that the part took; where parts are short some
- * looks are left out, so that they take a fifth of the time at most. */
+ * and behind each of its parts, with the seconds that the part took; where looks have had more than
+ * a fifth of the time there is none. */
 typedef struct dg_bench_looks dg_bench_looks;
 dgemma_status dg_bench_looks_open(dg_bench_looks **out, int n_thread, dgemma_error *err);
 void dg_bench_look(dg_bench_looks *l, double seconds);

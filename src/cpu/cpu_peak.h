@@ -1,5 +1,5 @@
-/* How fast this processor could be: loops of one instruction each, on one thread, and reading. What
- * kernels reach is held against them. */
+/* How fast this processor could be: loops of its instructions for products, on one thread, and
+ * reading. What kernels reach is held against them. */
 #ifndef DG_CPU_CPU_PEAK_H
 #define DG_CPU_CPU_PEAK_H
 
@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* run() takes some ten microseconds, does `ops` multiplications and additions, and gives something
- * that depends on all of them. */
+/* run() takes ten to a hundred microseconds, does `ops` multiplications and additions, and gives
+ * something that depends on all of them. */
 typedef struct dg_cpu_peak {
     const char *name; /* "f32 NEON", "int8 i8mm" */
     bool integer;

@@ -61,12 +61,12 @@ for r in results:
         last = r
     if r["kind"] == "step":
         assert r["least"] <= r["lower"] <= r["median"] <= r["upper"] <= r["most"] and r["of_read"] > 0, r
-        assert 0 < r["attention"] < r["most"] and r["entropy"] >= 0 and r["rates"]["read"] == last["rates"]["read"], r
+        assert 0 < r["attention_seconds"] < r["most"] and r["entropy"] >= 0 and r["rates"]["read"] == last["rates"]["read"], r
         first = r if (r["context"], r["batch"]) == (64, 1) else first
         assert "added" not in r or (r["batch"] == 1 and r["context"] > 64), r
         if "added" in r:
-            more = r["attention"] - first["attention"]
-            assert abs(r["added"] - more) < 1e-8 * max(1, 9 * r["attention"]), (r, first)
+            more = r["attention_seconds"] - first["attention_seconds"]
+            assert abs(r["added"] - more) < 1e-8 * max(1, 9 * r["attention_seconds"]), (r, first)
             assert abs(r["added_ops"] / (r["ops"] - first["ops"]) - 1) < 1e-6, (r, first)
             floats = [v for k, v in r["rates"].items() if k != "read" and not k.startswith("int8")]
             assert ("added_of_float" in r) == bool(floats), r
