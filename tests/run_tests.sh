@@ -25,7 +25,9 @@ leaks_off=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 export ASAN_OPTIONS
 
 # Sanitized programs are several times slower.
+limit=1800
 if [ -n "${SAN:-}" ]; then
+    limit=3600
     CK_TIMEOUT_MULTIPLIER=8
     export CK_TIMEOUT_MULTIPLIER
 fi
@@ -43,7 +45,7 @@ run() {
     echo "== $*"
     # A hung test must not hang the run.
     start=$(date +%s)
-    { timeout 1800 "$@" 2>&1 </dev/null; echo $? >"$temp/$lane.status"; } | tee "$temp/$lane.log"
+    { timeout "$limit" "$@" 2>&1 </dev/null; echo $? >"$temp/$lane.status"; } | tee "$temp/$lane.log"
     code=$(cat "$temp/$lane.status")
     echo "   in $(($(date +%s) - start)) s"
     add "$(tail -n 1 "$temp/$lane.log")" "0 passed, 1 failed, 0 skipped"

@@ -202,12 +202,13 @@ static void take_keys(truth *t, const scene *s, const float *q, int kv_head, dg_
             score += term;
             reach += fabs(term);
         }
-        t->sum += exp(score);
+        const double share = exp(score);
+        t->sum += share;
         t->reach = fmax(t->reach, reach);
         for (int i = 0; i < dim; i++) {
             const double value = (double)values[i];
-            t->value[i] += exp(score) * value;
-            t->bound[i] += exp(score) * fabs(value);
+            t->value[i] += share * value;
+            t->bound[i] += share * fabs(value);
         }
     }
 }
