@@ -227,6 +227,8 @@ static void attend_run(block *b, turn t, turn next)
 static void attend_runs(block *b, dg_span seen, bool canvas)
 {
     const int from = seen.first / DG_PAGE * DG_PAGE, run = b->cpu->k.b->keys;
+    if (seen.first >= seen.end) /* before a canvas a window of one sees none */
+        return;
     for (int p = from / run * run; p < seen.end; p += run)
         attend_run(b, (turn){p, dg_max(0, from - p), dg_min(run, seen.end - p), canvas},
                    (turn){p + run, 0, dg_max(0, dg_min(run, seen.end - p - run)), canvas});

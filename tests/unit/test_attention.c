@@ -16,6 +16,7 @@ enum {
     TWO_RUNS =
         2 * ATTENTION_RUN - 7,   /* the prompt's rows see parts of the second one, the canvas all */
     IN_RUN = ATTENTION_RUN + 94, /* a window that begins in the first of two runs for all rows */
+    WHOLE_PAGES = 427,           /* the canvas begins with a page, but with no run */
     STRADDLING = 1100, /* with a window of 599 some rows' begins in a run and others' before it */
     LONG = PARTED_KEYS + 77,
     N_ENCODE = 21,
@@ -249,6 +250,7 @@ static const shape shapes[] = {
     {256, 0, false, LONG, DG_BF16},         {256, 0, true, LONG, DG_BF16},
     {256, 0, false, TWO_RUNS, DG_BF16},     {256, 0, true, TWO_RUNS, DG_BF16},
     {256, IN_RUN, true, TWO_RUNS, DG_BF16}, {256, 599, true, STRADDLING, DG_BF16},
+    {256, 1, false, WHOLE_PAGES, DG_BF16},  {256, 1, true, WHOLE_PAGES, DG_BF16},
 
     {256, 0, false, PREFIX, DG_Q8_0},       {256, 150, true, PREFIX, DG_Q8_0},
     {288, 333, false, PREFIX, DG_Q8_0},     {512, 0, true, PREFIX, DG_Q8_0},
