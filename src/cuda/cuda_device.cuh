@@ -34,11 +34,11 @@ static inline bool dg_launches_early(void)
  * work on the stream. On sm_90 and later a kernel begins while the one before it ends. Some thread
  * of each launch waits (dg_grid_wait) before its block lets others begin (dg_grid_launch_next, or
  * its end), so that a kernel finds from the start what those before the last one wrote; what the
- * last one writes, and what it reads, is touched by none but threads that have waited. A block that
- * has nothing to do may end without it. DG_LAUNCH_IF(early, ...) launches without that when it is
- * the first that follows another stream's work. Such kernels all ask for as much shared memory as
- * there is: an SM changes its share only when it is empty, and a small kernel finds no room beside
- * a large one that was given just what it needs. */
+ * last one writes is touched, and what it reads is written, by none but threads that have waited.
+ * A block that has nothing to do may end without it. DG_LAUNCH_IF(early, ...) launches without that
+ * when it is the first that follows another stream's work. Such kernels all ask for as much shared
+ * memory as there is: an SM changes its share only when it is empty, and a small kernel finds no
+ * room beside a large one that was given just what it needs. */
 template <typename... P, typename... A>
 static inline cudaError_t dg_launch(bool may_be_early, void (*kernel)(P...), dim3 grid, dim3 block,
                                     size_t shared_bytes, cudaStream_t stream, A... args)

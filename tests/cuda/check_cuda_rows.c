@@ -677,7 +677,7 @@ void check_cuda_rows(void)
         for (int form = DG_CUDA_F32; form <= DG_CUDA_E4M3; form++)
             check_soft_norm((dg_cuda_form)form, sizes[i][0], sizes[i][1]);
     }
-    check_soft_join(513, 68); /* with many rows */
+    check_soft_join(513, 68);
     check_soft_norm(DG_CUDA_BF16, 513, 68);
     check_add_norm(512, 72);
     check_add_norm(777, 64);

@@ -105,6 +105,9 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int)
     case cudaDevAttrMultiProcessorCount:
         *value = device[2];
         return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+        *value = device[0] == 8 && device[1] ? 100 << 10 : device[0] == 8 ? 164 << 10 : 228 << 10;
+        return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
         *value = device[0] == 8 && device[1] ? 99 << 10 : device[0] == 8 ? 163 << 10 : 227 << 10;
         return cudaSuccess;
