@@ -265,7 +265,7 @@ static bool resize_while_drawing(void)
 static bool resize_with_rows_that_wrap(void)
 {
     static const int columns[] = {50, 33, 90, 40, 25, 80};
-    START(80, 30, LONG, "--seed", "3", "--pace", "200");
+    START(80, 30, LONG, "--seed", "3", "--pace", "500");
     CHECK(pty_wait_prompt(&session));
     session.screen.reflows = true;
     pty_send(&session, "Hello there\r");
