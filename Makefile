@@ -219,7 +219,7 @@ SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/pocket/*.sh te
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c tests/guided/valid_answers.c)
 
-.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-llama test-ray test-deb test-container test-cross mutations golden pocket-eval bench soak soak-state bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel wheel-label dist deb install uninstall format format-check \
+.PHONY: all run test test-programs gpu-report cpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-llama test-ray test-deb test-container test-cross mutations golden pocket-eval bench soak soak-state bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel wheel-label dist deb install uninstall format format-check \
         check check-layers check-names check-lengths clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -523,6 +523,10 @@ cuda-golden:
 gpu-report: $(BUILD)/cuda_tests $(BUILD)/dgemma-golden $(PROGRAM) $(POCKET_EVAL) $(BUILD)/bench_cuda_products
 	@BUILD='$(BUILD)' sh tools/gpu_report.sh build/gpu-report
 
+# Everything about the CPU backend on this machine: correct with each instruction set, and how fast.
+cpu-report: $(BUILD)/check_kernels $(BUILD)/dgemma-golden $(PROGRAM) $(POCKET_EVAL) $(BUILD)/bench_products $(BUILD)/bench_start
+	@BUILD='$(BUILD)' sh tools/cpu_report.sh build/cpu-report
+
 golden: $(BUILD)/dgemma-golden
 	$(BUILD)/dgemma-golden $(or $(DIR),$(error say which: make golden DIR=folder))
 
@@ -664,6 +668,7 @@ help:
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
 	@echo 'make pocket-eval      ask the small model all prompts of its evaluation (POCKET_ARGS: options)'
 	@echo 'make gpu-report       build, test and time the CUDA backend on this machine; logs in build/gpu-report'
+	@echo 'make cpu-report       the same for the CPU backend with each of its instruction sets; logs in build/cpu-report'
 	@echo 'make bench            check and time the CPU kernels, time the vision tower, requests together, the start'
 	@echo 'make soak             64 clients of all kinds for a minute: equal answers, flat memory'
 	@echo 'make soak-state       files, batches and responses of serve --state under kill -9 for two minutes (STATE_ARGS: --seconds, --seed)'
