@@ -451,7 +451,7 @@ void check_words(check *c)
 
 void check_quantised(check *c)
 {
-    static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 33, 66};
+    static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 17, 23, 33, 66};
     static const int depths[] = {1, 2, 3, 7, 8, 9, 16, 22};
     if (!c->opt->q) {
         printf("%-5s product          skipped: floats are faster there\n", c->set);

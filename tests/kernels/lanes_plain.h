@@ -453,6 +453,13 @@ INLINE v64 v64_dot(v64 sum, v64 a, v64 b)
     return sum;
 }
 
+INLINE v64 v64_dot_four(v64 sum, v64 a, const void *four)
+{
+    int32_t bytes;
+    memcpy(&bytes, four, sizeof bytes);
+    return v64_dot(sum, a, v64_set32(bytes));
+}
+
 INLINE float f16v_largest(f16v a)
 {
     float most = a.f[0];
