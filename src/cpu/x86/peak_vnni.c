@@ -14,7 +14,9 @@ static float run_vnni(void)
         __m512i x = _mm512_loadu_si512(operand[s % 4]);
 #pragma GCC unroll 12
         for (int i = 0; i < CHAINS; i++)
-            acc[i] = _mm512_dpbusd_epi32(acc[i], x, y);
+            __asm__("vpdpbusd %2, %1, %0"
+                    : "+v"(acc[i])
+                    : "v"(x), "v"(y)); /* compilers copy sums */
     }
     int sum = 0;
 #pragma GCC unroll 12
