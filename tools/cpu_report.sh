@@ -1,8 +1,7 @@
 #!/bin/sh
 # cpu_report.sh FOLDER: tests and times the CPU backend on this machine and leaves the logs in FOLDER, with a
 # summary on standard output. BUILD: where the programs are. ONLY: a pattern of the parts to run, as 'step-*'.
-# BENCH: options for every bench, as '--layers 6' where 17 GB of memory are too much. Six minutes on 16
-# processors with AMX, three quarters of an hour on two with VNNI.
+# BENCH: options for every bench, as '--layers 6' where 17 GB of memory are too much.
 set -u
 out=$1
 mkdir -p "$out"
@@ -43,7 +42,7 @@ threads_agree() {
         answers "threads-$n" --device cpu --threads "$n" --parallel "$n" &&
             cmp "$out/threads-1.txt" "$out/threads-$n.txt" || return 1
     done
-    echo "16 requests: the same answers with 1, 2, 3 and $all threads"
+    echo "16 requests: the same answers with 1, 2, 3 and all threads"
 }
 
 # A model that is mapped: memory, and a step.
