@@ -36,7 +36,14 @@ check "a part that there is not" fails_saying "no part is called step" report st
 check "options of every bench" report 'step-best' BENCH='--layers 6'
 check "are given" grep -q 'bench --device cpu --layers 6 --synthetic Q4_K_M' "$temp/calls"
 check "answers that are missing" fails_saying "not all were answered" report threads
-check "a file" report file
+program df "Filesystem 1024-blocks Used Available
+d 1 1 19" 0
+check "a file that there is no room for" report file PATH="$temp:$PATH"
+check "is said to be skipped" sh -c "grep -qx '== file skipped' '$temp/report.log' && grep -qx 'no room for a file of 17 GB' '$temp/report.log'"
+program df "Filesystem 1024-blocks Used Available
+d 1 1 19000000" 0
+check "a file" report file PATH="$temp:$PATH"
+check "is made and measured" grep -q "bench --device cpu -m $temp/out/model.gguf" "$temp/calls"
 check "is not left" sh -c "[ ! -e '$temp/out/model.gguf' ]"
 
 if [ -x "$(dirname "$DGEMMA")/dgemma" ]; then
