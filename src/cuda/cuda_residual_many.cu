@@ -213,8 +213,7 @@ static_assert((int)JOIN_BYTES <= (int)ADD_BYTES, "what is asked for below");
 
 bool dg_cuda_rows_are_many(int n_row, int n)
 {
-    /* One block a multiprocessor, for which smaller GPUs have room, is slower than a block a row.
-     */
+    /* one block alone, for which smaller GPUs have room, would have too few warps */
     int device = 0, room = 0;
     return n_row >= MANY_FROM && n % 8 == 0 && n <= PER * 4 * N_THREAD && !cudaGetDevice(&device) &&
            !cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device) &&

@@ -332,14 +332,9 @@ static inline f16v f16v_fnma(f16v a, f16v b, f16v c)
 }
 
 #ifdef __AVX512VNNI__
-/* sum + four products of bytes in each word; a is unsigned, b signed. */
-static inline v64 v64_dot(v64 sum, v64 a, v64 b)
-{
-    return _mm512_dpbusd_epi32(sum, a, b);
-}
-
-/* The same with four bytes of memory in every word of b. The instruction takes them from there,
- * which compilers do not find: a load of its own for each would be half of what is begun. */
+/* sum + four products of bytes in each word: unsigned ones of a, and four signed ones of memory.
+ * The instruction takes these from there, which compilers do not find: a load of its own for each
+ * would be half of what is begun. */
 static inline v64 v64_dot_four(v64 sum, v64 a, const void *four)
 {
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(a), "m"(*(const char(*)[4])four));
