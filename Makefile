@@ -350,7 +350,7 @@ build/dgemma: $(BUILD)/dgemma
 
 $(BUILD)/unit_tests: private ALL_LDFLAGS += $(WRAP_ALLOC) $(WRAP_MARKS)
 $(BUILD)/unit_tests: private PKGS += check gnutls $(SQLITE_PKG)
-$(BUILD)/unit_tests: $(call obj,$(SRC_unit) tests/kernels/plain_bfloat.c tests/kernels/plain_bytes.c $(SRC_support) $(SRC_view) $(filter-out %_eval.c,$(SRC_pocket))) $(SERVER) $(LIB_A)
+$(BUILD)/unit_tests: $(call obj,$(SRC_unit) tests/kernels/plain_bfloat.c tests/kernels/plain_bytes_amx.c tests/kernels/plain_bytes_vnni.c $(SRC_support) $(SRC_view) $(filter-out %_eval.c,$(SRC_pocket))) $(SERVER) $(LIB_A)
 	$(link)
 
 $(BUILD)/check_kernels: $(call obj,$(SRC_kernels)) $(SUPPORT) $(LIB_A)

@@ -1,10 +1,12 @@
-/* Products on quantised weights as bytes, for instructions that multiply whole tiles of them: what
+/* Products on quantised weights as bytes, for instructions that multiply many of them: what
  * docs/quantised-products.md explains. Each slice of 256 values, or what is left at the end, has
  * one step in a row and one in a column, so that nothing has to be scaled before its end.
  *
- * Rows lie one by one: their numbers, slices filled up with zeros, and behind them the steps of the
- * slices. Or they lie in pairs: eight numbers of one row, eight of the other, and behind them for
- * each slice both rows' steps, each twice. Numbers and steps are those of dg_qsuper.
+ * Rows lie one by one: their numbers, slices filled up with zeros, behind them the steps of the
+ * slices, and behind these for each slice -128 times the sum of its numbers, which is what sums
+ * start with where a column's bytes are 128 higher than they are. Or they lie in pairs: eight
+ * numbers of one row, eight of the other, and behind them for each slice both rows' steps, each
+ * twice. Numbers and steps are those of dg_qsuper.
  *
  * A column's value is n * a - b, with the steps a and least values b of its groups. `reach` is what
  * no value of the column's slice exceeds: of types without least values the largest up * |a|, of
@@ -69,6 +71,12 @@ typedef struct dg_byte_kernels {
 static inline float *dg_byte_steps(dg_qpair *row, int n_in)
 {
     return (float *)((int8_t *)row + (n_in + DG_QSLICE - 1) / DG_QSLICE * DG_QSLICE);
+}
+
+/* What its sums start with. */
+static inline int32_t *dg_byte_starts(dg_qpair *row, int n_in)
+{
+    return (int32_t *)(dg_byte_steps(row, n_in) + (n_in + DG_QSLICE - 1) / DG_QSLICE);
 }
 
 /* The definition, in plain C. */

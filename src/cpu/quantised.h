@@ -213,7 +213,8 @@ static inline size_t dg_qrow_room(int n_in, dg_qway way)
     case DG_QWAY_SUPER:
         return n_slice * DG_QSUPER | 1;
     case DG_QWAY_BYTES:
-        return (n_slice * (DG_QSLICE + sizeof(float)) + sizeof(dg_qpair) - 1) / sizeof(dg_qpair) |
+        return (n_slice * (DG_QSLICE + sizeof(float) + sizeof(int32_t)) + sizeof(dg_qpair) - 1) /
+                   sizeof(dg_qpair) |
                1;
     case DG_QWAY_BYTE_PAIRS: /* two rows' steps, twice */
         return (n_slice * (2 * DG_QSLICE + 4 * sizeof(float)) + sizeof(dg_qpair) - 1) /

@@ -50,7 +50,7 @@ void check_bfloat(check *c);
 /* Products of instruction sets in plain C. */
 extern const dg_bkernels check_plain_bfloat;
 extern const dg_qkernels check_plain_vnni;
-extern const dg_byte_kernels check_plain_bytes;
+extern const dg_byte_kernels check_plain_bytes_amx, check_plain_bytes_vnni;
 dg_gemm_panel_fn check_plain_gemm;
 
 /* What k gives for fixed inputs is what was recorded. */

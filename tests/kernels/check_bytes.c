@@ -169,6 +169,7 @@ static void check_any_steps(check *c, dg_dtype t)
 typedef struct one_row {
     const int8_t *n;
     const float *step;
+    const int32_t *start; /* or NULL */
 } one_row;
 
 static one_row row_at(check *c, const dg_qpair *rows, dg_qway way, int row, int n_in)
@@ -176,7 +177,7 @@ static one_row row_at(check *c, const dg_qpair *rows, dg_qway way, int row, int 
     const int n_slice = dg_ceil_div(n_in, DG_QSLICE), which = dg_qrow_which(row, way);
     dg_qpair *at = (dg_qpair *)rows + dg_qrow_at(row, dg_qrow_room(n_in, way), way);
     if (way == DG_QWAY_BYTES)
-        return (one_row){(const int8_t *)at, dg_byte_steps(at, n_in)};
+        return (one_row){(const int8_t *)at, dg_byte_steps(at, n_in), dg_byte_starts(at, n_in)};
     int8_t *n = check_bytes(c, (size_t)n_slice * DG_QSLICE);
     float *step = check_floats(c, n_slice);
     const float *steps = (const float *)((int8_t *)at + 2 * n_slice * DG_QSLICE);
@@ -184,7 +185,7 @@ static one_row row_at(check *c, const dg_qpair *rows, dg_qway way, int row, int 
         memcpy(n + 8 * i, (const int8_t *)at + 16 * i + 8 * which, 8);
     for (int i = 0; i < n_slice; i++)
         step[i] = steps[4 * i + 2 * which];
-    return (one_row){n, step};
+    return (one_row){n, step, NULL};
 }
 
 /* Rows with zeros, with one large value, and with what is no number. */
@@ -201,9 +202,12 @@ static void check_rows_of_bytes(check *c)
         for (int r = 0; r < 3; r++) {
             const one_row a = row_at(c, got, c->opt->bytes->way, r, p.n_in),
                           b = row_at(c, want, DG_QWAY_BYTES, r, p.n_in);
-            if (memcmp(a.n, b.n, (size_t)dg_ceil_div(n_block, DG_QBLOCKS) * DG_QSLICE) != 0)
+            const int n_slice = dg_ceil_div(n_block, DG_QBLOCKS);
+            if (memcmp(a.n, b.n, (size_t)n_slice * DG_QSLICE) != 0)
                 check_fail(c, "%d blocks differ from the reference", n_block);
-            check_same(c, "the reference", a.step, b.step, dg_ceil_div(n_block, DG_QBLOCKS));
+            check_same(c, "the reference", a.step, b.step, n_slice);
+            if (a.start && memcmp(a.start, b.start, (size_t)n_slice * sizeof *a.start) != 0)
+                check_fail(c, "what sums of %d blocks start with differs", n_block);
         }
         check_release(c);
     }

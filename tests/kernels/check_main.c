@@ -48,7 +48,9 @@ static void check_plain(check *c)
     c->set = "vnni, in plain C";
     c->few = true; /* slow, and slower with a sanitizer */
     check_quantised(c);
-    opt.bytes = &check_plain_bytes;
+    opt.bytes = &check_plain_bytes_vnni;
+    check_byte_products(c);
+    opt.bytes = &check_plain_bytes_amx;
     opt.b = &check_plain_bfloat;
     c->set = "amx, in plain C";
     check_byte_products(c);

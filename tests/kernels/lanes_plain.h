@@ -446,6 +446,13 @@ INLINE f16v f16v_fnma(f16v a, f16v b, f16v c)
     return c;
 }
 
+INLINE v64 v64_dot_bytes(v64 sum, v64 a, v64 b)
+{
+    for (int k = 0; k < 64; k++)
+        sum.i[k / 4] += a.u[k] * b.b[k];
+    return sum;
+}
+
 INLINE v64 v64_dot_four(v64 sum, v64 a, const void *four)
 {
     const int8_t *b = four;

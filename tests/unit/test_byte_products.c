@@ -1,5 +1,5 @@
-/* The CPU backend with weights as bytes, as it is with AMX or BFMMLA, by the product in plain C and
- * by the processor's own: experts whose rows go through both products. */
+/* The CPU backend with weights as bytes, as it is with VNNI, AMX or BFMMLA, by the product in plain
+ * C and by the processor's own: experts whose rows go through both products. */
 #include <math.h>
 #include <string.h>
 #include "base/alloc.h"
@@ -208,23 +208,25 @@ START_TEST(the_processor_gives_the_bits_of_plain_c)
 }
 END_TEST
 
-/* Those of AMX, whose instructions are in plain C, where their rows are one tile, two, three of
- * which the last two have a row in common, and four. */
-START_TEST(tiles_of_rows_give_the_bits_of_rows)
+/* Of sets whose instructions are in plain C: with AMX rows are one tile, two, three of which the
+ * last two have a row in common, and four; with VNNI one row, eight and eight, nine and eight, and
+ * twelve or fewer more often. */
+START_TEST(rows_together_have_the_bits_of_plain_c)
 {
     static const int rows[] = {1, 16, 17, 35, N_ROW};
-    static scene tiles, plain;
-    scene_open(&tiles, false, 1);
+    static const dg_byte_kernels *const sets[] = {&check_plain_bytes_amx, &check_plain_bytes_vnni};
+    static scene set, plain;
+    scene_open(&set, false, 1);
     scene_open(&plain, false, 1);
-    dg_cpu_of(tiles.be)->k.bytes = &check_plain_bytes;
+    dg_cpu_of(set.be)->k.bytes = sets[_i];
     run_dense(&plain, 0, N_ROW);
     for (size_t i = 0; i < DG_COUNT(rows); i++) {
         const size_t n = (size_t)(rows[i] * N_EMBD);
-        memset(tiles.out, 255, sizeof tiles.out);
-        run_dense(&tiles, 0, rows[i]);
-        ck_assert_mem_eq(tiles.out, plain.out, n * sizeof *plain.out);
+        memset(set.out, 255, sizeof set.out);
+        run_dense(&set, 0, rows[i]);
+        ck_assert_mem_eq(set.out, plain.out, n * sizeof *plain.out);
     }
-    scene_close(&tiles);
+    scene_close(&set);
     scene_close(&plain);
 }
 END_TEST
@@ -251,7 +253,7 @@ Suite *byte_products_suite(void)
     tcase_add_test(t, a_row_does_not_know_of_others_or_of_threads);
     tcase_add_test(t, rows_that_threads_share_are_those_of_one);
     tcase_add_test(t, the_processor_gives_the_bits_of_plain_c);
-    tcase_add_test(t, tiles_of_rows_give_the_bits_of_rows);
+    tcase_add_loop_test(t, rows_together_have_the_bits_of_plain_c, 0, 2);
     tcase_add_test(t, few_values_stay_as_they_are_stored);
     suite_add_tcase(s, t);
     return s;

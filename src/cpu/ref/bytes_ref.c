@@ -21,13 +21,17 @@ static void quantise(dg_qpair *out, int which, const float *x, int n_block)
     const int n_in = n_block * DG_QBLOCK;
     int8_t *n = (int8_t *)out;
     float *step = dg_byte_steps(out, n_in);
+    int32_t *start = dg_byte_starts(out, n_in);
     for (int k = 0; k < n_in; k += DG_QSLICE) {
         dg_qsuper one;
         float slice[DG_QSLICE] = {0};
         memcpy(slice, x + k, (size_t)dg_min(DG_QSLICE, n_in - k) * sizeof *x);
         dg_quantised_ref.quantise_super((dg_qpair *)&one, 0, slice, DG_QBLOCKS);
-        for (int i = 0; i < DG_QSLICE; i++)
+        start[k / DG_QSLICE] = 0;
+        for (int i = 0; i < DG_QSLICE; i++) {
             n[k + i] = one.n[i / 8][0][i % 8];
+            start[k / DG_QSLICE] -= 128 * n[k + i];
+        }
         step[k / DG_QSLICE] = one.step[0][0];
     }
 }

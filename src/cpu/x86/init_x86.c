@@ -12,6 +12,7 @@ void dg_kernels_init_x86(dg_kernels *k, unsigned flags)
         dg_vector_set_vnni(k);
         k->gemm_panel = dg_gemm_panel_vnni;
         k->q = &dg_quantised_vnni;
+        k->bytes = &dg_bytes_vnni;
     }
     if (flags & DG_CPU_AMX)
         k->bytes = &dg_bytes_amx;

@@ -11,7 +11,7 @@ void dg_vector_set_vnni(dg_kernels *k); /* and but those of block types */
 /* Products on quantised weights. */
 dg_quantise_fn dg_quantise_avx2, dg_quantise_super_avx2;
 extern const dg_qkernels dg_quantised_avx2, dg_quantised_vnni;
-extern const dg_byte_kernels dg_bytes_amx;
+extern const dg_byte_kernels dg_bytes_vnni, dg_bytes_amx;
 extern const dg_bkernels dg_bfloat_amx;
 extern dg_qturn_fn *const dg_turn_avx2[DG_DTYPE_COMPUTE];
 

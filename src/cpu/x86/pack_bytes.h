@@ -1,6 +1,7 @@
-/* Panels of bytes for AMX: a row of a panel's half, 64 bytes, holds four values along k of each of
- * sixteen columns; row j those from 4 j on. Numbers of sixteen columns lie side by side in words,
- * and are multiplied by A and rounded in the halves of these: cpu/bytes.h says what that is. */
+/* Panels of bytes for AMX and AVX-512 VNNI: a row of a panel's half, 64 bytes, holds four values
+ * along k of each of sixteen columns; row j those from 4 j on. Numbers of sixteen columns lie side
+ * by side in words, and are multiplied by A and rounded in the halves of these: cpu/bytes.h says
+ * what that is. Whoever includes this has defined BYTE_UP, 0 or 128: what is added to each byte. */
 #ifndef DG_CPU_X86_PACK_BYTES_H
 #define DG_CPU_X86_PACK_BYTES_H
 
@@ -12,7 +13,8 @@
 enum { PARTS = 8 };
 
 /* Sixteen columns that are being packed: A and 128 - B of each group, in both halves of a word;
- * numbers are `up` higher than they are, and 128 - B is made so much lower. */
+ * numbers are `up` higher than they are, and 128 - B is made so much lower. A byte is the upper one
+ * of a half, and there BYTE_UP is added. */
 typedef struct packing {
     const uint8_t *at; /* the slice in the first column … */
     size_t stride;     /* … and how far apart it is in the others */
@@ -29,6 +31,8 @@ INLINE void turn_slice(v64 out[4], const packing *p, size_t from)
 {
     turn_apart(out, p->at + from, p->stride);
 }
+
+#define HALVES(a) ((uint32_t)(a) << 16 | (uint32_t)(a))
 
 INLINE v64 in_both_halves(v64 a)
 {
@@ -64,7 +68,7 @@ INLINE void set_bytes(packing *p, const f16v *a, const f16v *b, f16v poison, int
     UNROLL
     for (int g = 0; g < n_group; g++) {
         const v64 times = in_both_halves(v64_of_f16v(f16v_mul(a[g], ratio)));
-        v64 lift = v64_set32(128 << 16 | 128);
+        v64 lift = v64_set32((int32_t)HALVES(BYTE_UP << 8 | 128));
         if (least)
             lift = v64_sub16(lift, in_both_halves(v64_of_f16v(f16v_mul(b[g], ratio))));
         if (up)

@@ -33,7 +33,7 @@ INLINE void set_fours(packing *p, const int up, const int most, dg_numbers_fn *r
 {
     const bool least = row == row_q4_1 || row == row_affine4, halves = row == row_nvfp4;
     const int n_group = halves ? 2 * p->n_block : p->n_block;
-    f16v a[DG_QGROUPS], b[DG_QGROUPS], poison = f16v_zero();
+    f16v a[DG_QGROUPS] = {0}, b[DG_QGROUPS] = {0}, poison = f16v_zero();
     for (int k = 0; k < (row == row_iq4_xs ? 1 : p->n_block); k += halves ? 2 : 1) {
         v64 w[4];
         turn_slice(w, p, fours_at(k, row));
@@ -119,7 +119,8 @@ INLINE void part_e4m3(const packing *p, int b)
         v64 n[2];
         numbers_of_e4m3(n, v64_load(p->to + 64 * j), &p->way[b]);
         const v64 even = v64_mul_round16(n[0], times), odd = v64_mul_round16(n[1], times);
-        v64_store(p->to + 64 * j, v64_or(v64_and(even, low), v64_left32(v64_and(odd, low), 8)));
+        const v64 both = v64_or(v64_and(even, low), v64_left32(v64_and(odd, low), 8));
+        v64_store(p->to + 64 * j, BYTE_UP ? v64_add8(both, v64_set8(BYTE_UP)) : both);
     }
 }
 
