@@ -159,11 +159,12 @@ typedef struct dgemma_model_info {
     bool foreign_template; /* the checkpoint brings a template that is neither: "a" is used unless
                               told otherwise */
     const char *backend;   /* "neon", "i8mm", "bf16", "avx2", "vnni", "amx", "ref" */
-    const char *numerics;  /* "integer-2", "portable", "integer-2-reference", "reference"; "-bfmmla"
-                              or "-amx" behind them where attention or pictures use a processor's own
-                              products: machines of one profile give the same text for the same
-                              seed, to the bit. On a GPU "cuda", or "cuda-fp8" and "cuda-int4" with
-                              narrower weights: GPUs of one kind do */
+    const char
+        *numerics; /* "integer-2", "integer-bytes", "portable", "integer-2-reference",
+                      "reference"; "-bfmmla" or "-amx" behind them where attention or
+                      pictures use a processor's own products: machines of one profile give the same
+                      text for the same seed, to the bit. On a GPU "cuda", or "cuda-fp8" and
+                      "cuda-int4" with narrower weights: GPUs of one kind do */
     int n_threads;
     const char *gpu_address; /* of the GPU that computes, on the PCI bus: "0000:1b:00.0"; lives as
                                 long as the engine. NULL: the CPU computes */

@@ -248,6 +248,8 @@ void check_byte_products(check *c)
                 check_product(c, t, rows[k], depths[j], check_int(c, 1, DG_BYTE_COLS));
                 check_product(c, t, rows[k], depths[j], check_int(c, DG_BYTE_COLS, 90));
             }
+        /* so long that what a row has behind its numbers makes it longer */
+        check_product(c, t, 3, 17 * DG_QBLOCKS, 20);
         /* more turns of rows than parts of a slice, and all the rows there can be */
         check_product(c, t, 300, least, check_int(c, DG_BYTE_COLS + 1, 90));
         if (!c->few)

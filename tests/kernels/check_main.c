@@ -103,6 +103,35 @@ static void check_flags(check *c)
     check_end(c);
 }
 
+/* What numerics with bytes are called: a set's own where its other products differ, too. */
+static void check_profiles(check *c)
+{
+    static const struct {
+        const char *text, *profile;
+    } cases[] = {
+#if defined(__x86_64__)
+        {"avx2", NULL},
+        {"vnni", "integer-bytes"},
+        {"amx", "integer-bytes-amx"},
+#elif defined(__aarch64__)
+        {"i8mm", NULL},
+        {"bf16", "integer-bytes-bfmmla"},
+#endif
+        {"ref", NULL},
+    };
+    check_begin(c, "profiles");
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        unsigned flags = 0;
+        dg_kernels k;
+        dg_cpu_flags_parse(&flags, cases[i].text);
+        dg_kernels_init(&k, flags);
+        const char *profile = k.bytes ? k.bytes->profile : NULL, *want = cases[i].profile;
+        if (!profile != !want || (want && strcmp(profile, want) != 0))
+            check_fail(c, "%s is called %s", cases[i].text, profile ? profile : "nothing");
+    }
+    check_end(c);
+}
+
 static int usage(void)
 {
     fprintf(stderr, "usage: check_kernels [--seed N] [--set NAME] [--bench]\n");
@@ -137,6 +166,7 @@ int main(int argc, char **argv)
 
     printf("check_kernels --seed %llu\n", (unsigned long long)c.seed);
     check_flags(&c);
+    check_profiles(&c);
     c.set = "ref";
     check_known(&c, &dg_kernels_ref, true);
     for (size_t i = 0; i < DG_COUNT(sets); i++)

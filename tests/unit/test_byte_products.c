@@ -219,6 +219,9 @@ START_TEST(rows_together_have_the_bits_of_plain_c)
     scene_open(&set, false, 1);
     scene_open(&plain, false, 1);
     dg_cpu_of(set.be)->k.bytes = sets[_i];
+    run(&set, 0, FEW);
+    run(&plain, 0, FEW);
+    ck_assert_mem_eq(set.out, plain.out, (size_t)FEW * N_EMBD * sizeof *set.out);
     run_dense(&plain, 0, N_ROW);
     for (size_t i = 0; i < DG_COUNT(rows); i++) {
         const size_t n = (size_t)(rows[i] * N_EMBD);
@@ -228,6 +231,26 @@ START_TEST(rows_together_have_the_bits_of_plain_c)
     }
     scene_close(&set);
     scene_close(&plain);
+}
+END_TEST
+
+/* Those behind the most that a product takes are what they are where they come first. */
+START_TEST(rows_beyond_a_product)
+{
+    enum { MANY = DG_BYTE_ROWS + 5, N_COL = 40, APART = N_ROW - 1 };
+    static scene s;
+    static float y[MANY * N_COL];
+    scene_open_with(&s, false, 1, true);
+    const dg_cpu *cpu = dg_cpu_of(s.be);
+    dg_qpair *rows = dg_array(dg_cpu_qrows_bytes(MANY, N_EMBD), 1);
+    for (int r = 0; r < MANY; r++)
+        dg_cpu_quantise_row(cpu, rows, r, s.x + r % APART * N_EMBD, &s.w.gate);
+    const dg_cpu_matmul m = {.y = y, .ldy = N_COL, .n_row = MANY, .w = &s.w.gate, .q = rows};
+    dg_cpu_matmul_cols(cpu, &m, 0, N_COL, 0);
+    for (int r = DG_BYTE_ROWS; r < MANY; r++)
+        ck_assert_mem_eq(y + r * N_COL, y + r % APART * N_COL, N_COL * sizeof *y);
+    dg_free(rows);
+    scene_close(&s);
 }
 END_TEST
 
@@ -254,6 +277,7 @@ Suite *byte_products_suite(void)
     tcase_add_test(t, rows_that_threads_share_are_those_of_one);
     tcase_add_test(t, the_processor_gives_the_bits_of_plain_c);
     tcase_add_loop_test(t, rows_together_have_the_bits_of_plain_c, 0, 2);
+    tcase_add_test(t, rows_beyond_a_product);
     tcase_add_test(t, few_values_stay_as_they_are_stored);
     suite_add_tcase(s, t);
     return s;

@@ -11,7 +11,8 @@
 #include "cpu/x86/byte_columns.h"
 
 /* Rows that meet the columns together, at most, in halves of a panel: 24 sums, the columns and four
- * numbers of a row fill the registers, and each four are loaded once for two instructions. */
+ * numbers of a row leave a few registers to spare, and each four are loaded once for two
+ * instructions. */
 enum { ROWS = 12, HALVES = 2, FOURS = 4 };
 
 /* A slice of 32 columns, and the rows that it meets. */
